@@ -1,0 +1,191 @@
+//! Many slices in one call: all or nothing.
+
+use super::{Allocator, Cell};
+use crate::device::Device;
+use crate::error::Error;
+use crate::metadata::Array;
+use crate::slice::{Request, Slice};
+use crate::slots::SliceId;
+use core::fmt;
+use core::ops::Index;
+
+/// Slots handled per lock hold.
+const PER_LOCK: u32 = 64;
+
+/// The slices of [`Allocator::allocate_many`], in the order of the requests.
+pub struct Batch(Array<Slice>);
+
+impl Batch {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.len() as usize
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.len() == 0
+    }
+
+    /// The slices in order.
+    pub fn iter(&self) -> impl Iterator<Item = &Slice> {
+        self.0.iter()
+    }
+}
+
+impl Index<usize> for Batch {
+    type Output = Slice;
+    fn index(&self, index: usize) -> &Slice {
+        &self.0[u32::try_from(index).unwrap_or(u32::MAX)]
+    }
+}
+
+impl fmt::Debug for Batch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+/// Why a call for many slices was refused, and by which of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchError {
+    /// Position of the element that was refused.
+    pub index: u32,
+    /// Why.
+    pub error: Error,
+}
+
+impl fmt::Display for BatchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "element {}: {}", self.index, self.error)
+    }
+}
+
+impl core::error::Error for BatchError {}
+
+impl<D: Device> Allocator<D> {
+    /// Hands out a slice for each request, or none at all.
+    ///
+    /// If one request is refused, the slices placed before it are freed again and the pages taken from the device for
+    /// them are given back.
+    ///
+    /// # Errors
+    /// As [`Allocator::allocate`], with the position of the request that was refused.
+    pub fn allocate_many(&self, requests: &[Request]) -> Result<Batch, BatchError> {
+        let count = u32::try_from(requests.len())
+            .map_err(|_| BatchError { index: 0, error: Error::InvalidArgument { field: c"count", value: u64::MAX } })?;
+        self.allocate_each(count, |i| Ok(requests[i as usize]))
+    }
+
+    /// [`Allocator::allocate_many`] with requests that are made one by one. `request(i)` is called once for each `i`
+    /// below `count`, in order, with no lock held; its error refuses the whole.
+    pub fn allocate_each(
+        &self,
+        count: u32,
+        mut request: impl FnMut(u32) -> Result<Request, Error>,
+    ) -> Result<Batch, BatchError> {
+        let whole = |error| BatchError { index: 0, error };
+        // Pages installed from here on are this call's, or another's that is under way.
+        let serials = Array::try_new(self.options.memory, self.pools.len(), |i| {
+            Ok(self.pools[i].pool.lock().pages.next_serial())
+        })
+        .map_err(whole)?;
+        let mut done = 0;
+        let mut placed = Array::try_new(self.options.memory, count, |_| Ok(None)).map_err(whole)?;
+        for i in 0..count {
+            match request(i).and_then(|request| self.allocate(&request)) {
+                Ok(slice) => placed[i] = Some(slice),
+                Err(error) => {
+                    self.take_back(&placed, done, &serials);
+                    return Err(BatchError { index: i, error });
+                }
+            }
+            done = i + 1;
+        }
+        let batch =
+            Array::try_new(self.options.memory, count, |i| placed[i].ok_or(Error::OutOfHostMemory { bytes: 0 }));
+        batch.map(Batch).map_err(|error| {
+            self.take_back(&placed, done, &serials);
+            whole(error)
+        })
+    }
+
+    /// Frees the first `done` slices, last first, and gives the pages back that were taken for them.
+    fn take_back(&self, placed: &Array<Option<Slice>>, done: u32, serials: &Array<u64>) {
+        for i in (0..done).rev() {
+            let Some(slice) = &placed[i] else { continue };
+            let Ok(cell) = self.cell(slice.id) else { continue };
+            let mut pool = cell.pool.lock();
+            // Freed by another thread meanwhile: not this call's any more.
+            let Ok(slot) = pool.slicer.resolve(slice.id) else { continue };
+            let page = pool.slicer.node(slot).page;
+            pool.free_slot(slot);
+            drop(pool);
+            let index = u32::from(slice.id.tag().wrapping_sub(self.first_tag));
+            self.return_if_newer(cell, page, serials[index]);
+        }
+    }
+
+    /// Frees all slices, or none if one handle is refused.
+    ///
+    /// # Errors
+    /// As [`Allocator::free`], with the position of the handle; a handle that occurs twice is stale the second time.
+    pub fn free_many(&self, ids: &[SliceId]) -> Result<(), BatchError> {
+        let count = u32::try_from(ids.len())
+            .map_err(|_| BatchError { index: 0, error: Error::InvalidArgument { field: c"count", value: u64::MAX } })?;
+        self.free_each(count, |i| Some(ids[i as usize]))
+    }
+
+    /// [`Allocator::free_many`] with handles that are looked up one by one: `id(i)` answers the `i`-th each time, or
+    /// `None` for one to skip.
+    ///
+    /// The slices are claimed first, so that no other thread frees them in between, and freed once all are claimed.
+    pub fn free_each(&self, count: u32, id: impl Fn(u32) -> Option<SliceId>) -> Result<(), BatchError> {
+        let claimed = self.for_each_slot(count, &id, |pool, id| {
+            let slot = pool.slicer.resolve(id)?;
+            pool.slicer.claim(slot);
+            Ok(())
+        });
+        if let Err(error) = claimed {
+            // Nothing but this call changes what it has claimed, so undoing cannot fail.
+            let _ = self.for_each_slot(error.index, &id, |pool, id| {
+                pool.slicer.unclaim(id.slot());
+                Ok(())
+            });
+            return Err(error);
+        }
+        self.for_each_slot(count, &id, |pool, id| {
+            pool.free_slot(id.slot());
+            Ok(())
+        })
+    }
+
+    /// Calls `action` under the lock of each handle's pool, which it keeps for up to [`PER_LOCK`] in a row.
+    fn for_each_slot(
+        &self,
+        count: u32,
+        id: &impl Fn(u32) -> Option<SliceId>,
+        action: impl Fn(&mut crate::pool::Pool, SliceId) -> Result<(), Error>,
+    ) -> Result<(), BatchError> {
+        let mut i = 0;
+        while i < count {
+            let Some(first) = id(i) else {
+                i += 1;
+                continue;
+            };
+            let cell: &Cell = self.cell(first).map_err(|error| BatchError { index: i, error })?;
+            let mut pool = cell.pool.lock();
+            let end = i.saturating_add(PER_LOCK).min(count);
+            while i < end {
+                match id(i) {
+                    Some(next) if next.tag() == first.tag() => {
+                        action(&mut pool, next).map_err(|error| BatchError { index: i, error })?;
+                    }
+                    Some(_) => break,
+                    None => {}
+                }
+                i += 1;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,291 @@
+//! The allocator: pools over one device, and what happens between a request and a slice.
+//!
+//! A request goes first to the pools that take it, in order, for memory that is held already; then to the same pools
+//! for a new page (`grow`); then once more for the last hole that could hold it. Device callbacks and
+//! host-memory functions run with no lock held.
+
+mod batch;
+mod grow;
+mod inspect;
+
+pub use batch::{Batch, BatchError};
+
+use crate::device::{Device, MemoryType};
+use crate::error::Error;
+use crate::ledger::Ledger;
+use crate::metadata::{Array, Chunk, HostMemory};
+use crate::pool::{Pool, PoolOptions, Rules};
+use crate::slice::{Request, Slice};
+use crate::slots::{SliceId, new_tags};
+use crate::sync::{AtomicU32, Guard, Lock, LockKind, Ordering};
+use core::mem::ManuallyDrop;
+
+/// How an allocator is made.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct AllocatorOptions {
+    /// Where the books are kept.
+    pub memory: HostMemory,
+    /// How threads are kept apart.
+    pub lock: LockKind,
+    /// What the device gives out.
+    pub memory_type: MemoryType,
+    /// A request that would fit into a page which another call is just getting waits for it this many back-off steps
+    /// before it gets a page of its own.
+    pub growth_wait_steps: u32,
+}
+
+impl Default for AllocatorOptions {
+    fn default() -> Self {
+        Self {
+            memory: HostMemory::global(),
+            lock: LockKind::spin(),
+            memory_type: MemoryType::default(),
+            growth_wait_steps: 32,
+        }
+    }
+}
+
+impl AllocatorOptions {
+    /// The same with the books in other memory.
+    #[must_use]
+    pub const fn with_memory(mut self, memory: HostMemory) -> Self {
+        self.memory = memory;
+        self
+    }
+
+    /// The same with another kind of lock.
+    #[must_use]
+    pub const fn with_lock(mut self, lock: LockKind) -> Self {
+        self.lock = lock;
+        self
+    }
+
+    /// The same for a device with other memory.
+    #[must_use]
+    pub const fn with_memory_type(mut self, memory_type: MemoryType) -> Self {
+        self.memory_type = memory_type;
+        self
+    }
+
+    /// The same with another number of back-off steps.
+    #[must_use]
+    pub const fn with_growth_wait_steps(mut self, steps: u32) -> Self {
+        self.growth_wait_steps = steps;
+        self
+    }
+}
+
+/// The most pools an allocator can have.
+const MAX_POOLS: usize = 256;
+
+/// A pool and its lock.
+struct Cell {
+    rules: Rules,
+    pool: Lock<Pool>,
+}
+
+/// Pools over one device. Usable from any number of threads at once.
+///
+/// Dropping an allocator gives every page back to the device, whatever lies in it; [`Allocator::destroy`] refuses
+/// while slices are live.
+pub struct Allocator<D: Device> {
+    device: D,
+    options: AllocatorOptions,
+    /// Tag of the first pool; the others follow.
+    first_tag: u16,
+    pools: Array<Cell>,
+    ledger: Lock<Ledger>,
+    /// Growths, and callbacks that are running: while there are any, the allocator cannot go away.
+    in_flight: AtomicU32,
+}
+
+/// Counts something in flight for as long as it exists.
+struct InFlight<'a>(&'a AtomicU32);
+
+impl<'a> InFlight<'a> {
+    fn new(count: &'a AtomicU32) -> Self {
+        // Read by `Allocator::destroy` on a thread that the caller has synchronised with this one; counting is all.
+        count.fetch_add(1, Ordering::AcqRel);
+        Self(count)
+    }
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl<D: Device> Allocator<D> {
+    /// An allocator over `device` with the pools of `pools`, tried in that order. Takes nothing from the device yet.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] names the field that cannot work; [`Error::OutOfHostMemory`]. The device is dropped.
+    pub fn try_new(device: D, pools: &[PoolOptions], options: AllocatorOptions) -> Result<Self, Error> {
+        if pools.is_empty() || pools.len() > MAX_POOLS {
+            return Err(Error::InvalidArgument { field: c"pools", value: pools.len() as u64 });
+        }
+        for pool in pools {
+            Rules::try_new(pool, &options.memory_type)?;
+        }
+        let first_tag = new_tags(pools.len() as u16);
+        let cells = Array::try_new(options.memory, pools.len() as u32, |i| {
+            let rules = Rules::try_new(&pools[i as usize], &options.memory_type)?;
+            let pool = Pool::try_new(options.memory, rules, first_tag.wrapping_add(i as u16))?;
+            Ok(Cell { rules, pool: Lock::new(options.lock, pool) })
+        })?;
+        Ok(Self {
+            device,
+            options,
+            first_tag,
+            pools: cells,
+            ledger: Lock::new(options.lock, Ledger::new(options.memory)),
+            in_flight: AtomicU32::new(0),
+        })
+    }
+
+    /// The device.
+    pub fn device(&self) -> &D {
+        &self.device
+    }
+
+    /// Hands out a slice.
+    ///
+    /// Constant time where memory that is held serves the request by size class; otherwise a page is taken from the
+    /// device, on this thread and with no lock held. Before a refusal every hole that could hold the request is
+    /// looked at.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for size 0, an alignment that is no power of two or above the page alignment;
+    /// [`Error::TooLarge`]; [`Error::PoolCapacityExceeded`]; [`Error::OutOfDeviceMemory`]; [`Error::DeviceFailed`];
+    /// [`Error::OutOfHostMemory`]; [`Error::TooManySlices`].
+    #[inline]
+    pub fn allocate(&self, request: &Request) -> Result<Slice, Error> {
+        request.check()?;
+        for cell in self.pools.iter() {
+            let Ok(fit) = cell.rules.fit(request) else { continue };
+            let mut pool = cell.pool.lock();
+            if pool.slicer.has_nodes() {
+                if let Some(slice) = pool.place(&fit) {
+                    return Ok(slice);
+                }
+            }
+        }
+        self.allocate_slowly(request)
+    }
+
+    /// Takes a slice back. Its page stays with the allocator until it is trimmed.
+    ///
+    /// Constant time, whatever lies around the slice. Any thread may free what another allocated.
+    ///
+    /// # Errors
+    /// [`Error::StaleHandle`] if the slice has been freed before, [`Error::ForeignHandle`] if it was never this
+    /// allocator's. Nothing changes then.
+    #[inline]
+    pub fn free(&self, id: SliceId) -> Result<(), Error> {
+        self.cell(id)?.pool.lock().free(id)
+    }
+
+    /// The slice of a handle, as [`Allocator::allocate`] returned it (or [`Allocator::try_resize`] left it).
+    /// Constant time.
+    ///
+    /// # Errors
+    /// As [`Allocator::free`].
+    pub fn get(&self, id: SliceId) -> Result<Slice, Error> {
+        self.cell(id)?.pool.lock().get(id)
+    }
+
+    /// Gives a slice `size` bytes where it lies, and returns it as it is then. Constant time; never calls the device.
+    ///
+    /// # Errors
+    /// [`Error::NoRoom`] if what follows the slice is in use; as [`Allocator::free`] for the handle;
+    /// [`Error::InvalidArgument`] for size 0; [`Error::TooLarge`] above the pool's limit. The slice is unchanged then.
+    pub fn try_resize(&self, id: SliceId, size: u64) -> Result<Slice, Error> {
+        let cell = self.cell(id)?;
+        cell.pool.lock().slicer.resolve(id)?;
+        let request = Request::new(size);
+        request.check()?;
+        let fit = cell.rules.fit(&request)?;
+        self.lock_with_nodes(cell)?.resize(id, &fit)
+    }
+
+    /// The pool that a handle names by its tag.
+    #[inline(always)]
+    fn cell(&self, id: SliceId) -> Result<&Cell, Error> {
+        let index = u32::from(id.tag().wrapping_sub(self.first_tag));
+        if index < self.pools.len() { Ok(&self.pools[index]) } else { Err(Error::ForeignHandle) }
+    }
+
+    /// Locks a pool whose slicer has the nodes for any one operation, getting host memory first if need be.
+    fn lock_with_nodes<'a>(&self, cell: &'a Cell) -> Result<Guard<'a, Pool>, Error> {
+        loop {
+            let pool = cell.pool.lock();
+            if pool.slicer.has_nodes() {
+                return Ok(pool);
+            }
+            let plan = pool.slicer.plan()?;
+            drop(pool);
+            let chunk = Chunk::allocate(self.options.memory, plan)?;
+            // A chunk that came too late is dropped here, after the lock.
+            let late = cell.pool.lock().slicer.install(chunk);
+            drop(late);
+        }
+    }
+
+    // ---- the end
+
+    /// Whether the allocator could go away now.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] with the number of live slices (unless `force`d), or while a growth or a callback is in
+    /// flight, so also from within one.
+    pub fn can_destroy(&self, force: bool) -> Result<(), Error> {
+        let in_flight = self.in_flight.load(Ordering::Acquire);
+        // A callback may run while its thread is inside; the locks are free then, so looking is safe.
+        let figures = self.statistics();
+        if in_flight != 0 || (figures.slices != 0 && !force) {
+            return Err(Error::Busy { live: u64::from(figures.slices), in_use: figures.in_use, in_flight });
+        }
+        Ok(())
+    }
+
+    /// Gives every page back to the device and returns the device.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] while slices are live, with the allocator unharmed; [`Error::DeviceFailed`] if the device
+    /// refuses to take a page back, with the allocator still holding that page.
+    pub fn destroy(self) -> Result<D, (Self, Error)> {
+        match self.can_destroy(false).and_then(|()| self.cleanup()) {
+            Ok(()) => Ok(self.into_device()),
+            Err(error) => Err((self, error)),
+        }
+    }
+
+    /// Forgets all pages without a word to the device, frees the books and returns the device: for a device that is
+    /// lost, or memory that goes away with the process.
+    pub fn abandon(self) -> D {
+        self.into_device()
+    }
+
+    fn into_device(self) -> D {
+        let this = ManuallyDrop::new(self);
+        // SAFETY: `this` is never used again and never dropped, so each field is moved out once.
+        unsafe {
+            drop(core::ptr::read(&raw const this.pools));
+            drop(core::ptr::read(&raw const this.ledger));
+            core::ptr::read(&raw const this.device)
+        }
+    }
+}
+
+impl<D: Device> Drop for Allocator<D> {
+    fn drop(&mut self) {
+        for index in 0..self.pools.len() {
+            for page in self.pools[index].pool.get_mut().pages.held() {
+                // A device that refuses has been asked; nobody is left to tell.
+                let _ = self.device.deallocate(&page.memory);
+            }
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! One variant per cause that a caller can act on, each with its numbers.
+#![forbid(unsafe_code)]
+
+use core::ffi::CStr;
+use core::fmt;
+
+/// Why a call was refused. A refused call has changed nothing unless its documentation says otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Error {
+    /// An argument or a configuration field is outside its bounds.
+    InvalidArgument {
+        /// The argument's or field's name.
+        field: &'static CStr,
+        /// The value that was refused.
+        value: u64,
+    },
+    /// The handle was given out by this pool and has been freed since.
+    StaleHandle,
+    /// The handle was never given out by this allocator or space.
+    ForeignHandle,
+    /// The request is larger than anything this allocator could ever serve.
+    TooLarge {
+        /// Bytes asked for.
+        size: u64,
+        /// The most bytes a request may have.
+        limit: u64,
+    },
+    /// The pool holds as many pages as its cap allows and none has room. Freeing may help.
+    PoolCapacityExceeded {
+        /// Bytes asked for.
+        size: u64,
+        /// The cap in bytes: whole pages.
+        capacity: u64,
+        /// Requested bytes of all live slices of the pool.
+        in_use: u64,
+        /// A free slice of at least this many bytes exists; the exact largest is a query of its own.
+        largest_free: u64,
+        /// Pages being taken from the device by other calls at that moment.
+        growths_in_flight: u32,
+    },
+    /// The device has no memory left.
+    OutOfDeviceMemory {
+        /// Bytes of the page that was asked for.
+        size: u64,
+        /// The device's own code.
+        code: i32,
+    },
+    /// The device failed for another reason, or broke the rules of its callbacks.
+    DeviceFailed {
+        /// What went wrong.
+        fault: DeviceFault,
+        /// The device's own code, 0 if it reported success.
+        code: i32,
+    },
+    /// The host has no memory left for bookkeeping.
+    OutOfHostMemory {
+        /// Bytes that were asked for.
+        bytes: u64,
+    },
+    /// The allocator cannot go away yet.
+    Busy {
+        /// Live slices.
+        live: u64,
+        /// Requested bytes of the live slices.
+        in_use: u64,
+        /// Callbacks and growths in flight.
+        in_flight: u32,
+    },
+    /// A slice cannot grow where it lies: what follows it is in use.
+    NoRoom {
+        /// Bytes asked for.
+        size: u64,
+        /// Bytes the slice could have where it lies.
+        available: u64,
+    },
+    /// All slots for slices are taken (or, after 16.7 million frees each, worn out).
+    TooManySlices {
+        /// The most slots a pool can have; holes between slices need slots too.
+        limit: u32,
+    },
+}
+
+/// In which way a device failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DeviceFault {
+    /// The device said so, with a code of its own.
+    Reported,
+    /// A callback answered a result code that does not exist.
+    UnknownResult,
+    /// The device reported success without filling in the memory's handle.
+    NotFilled,
+    /// The address of the page is not a multiple of the alignment that was asked for.
+    Misaligned,
+    /// The device gave out memory that is live already.
+    Duplicate,
+    /// The device refused to take memory back.
+    Refused,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Error::InvalidArgument { field, value } => {
+                write!(f, "invalid argument: {} = {value}", field.to_str().unwrap_or("?"))
+            }
+            Error::StaleHandle => f.write_str("stale handle: the slice has been freed"),
+            Error::ForeignHandle => f.write_str("foreign handle: never given out by this allocator"),
+            Error::TooLarge { size, limit } => {
+                write!(f, "too large: {size} bytes asked for, at most {limit} can be served")
+            }
+            Error::PoolCapacityExceeded { size, capacity, in_use, largest_free, growths_in_flight } => write!(
+                f,
+                "pool capacity exceeded: {size} bytes asked for, {in_use} of {capacity} in use, \
+                 a hole of at least {largest_free} bytes, {growths_in_flight} growths in flight"
+            ),
+            Error::OutOfDeviceMemory { size, code } => {
+                write!(f, "out of device memory: a page of {size} bytes was refused with code {code}")
+            }
+            Error::DeviceFailed { fault, code } => write!(f, "device failed: {fault:?}, code {code}"),
+            Error::OutOfHostMemory { bytes } => write!(f, "out of host memory: {bytes} bytes asked for"),
+            Error::Busy { live, in_use, in_flight } => {
+                write!(f, "busy: {live} live slices with {in_use} bytes, {in_flight} callbacks in flight")
+            }
+            Error::NoRoom { size, available } => {
+                write!(f, "no room: {size} bytes asked for, {available} available in place")
+            }
+            Error::TooManySlices { limit } => write!(f, "too many slices: a pool has at most {limit} slots"),
+        }
+    }
+}
+
+impl core::error::Error for Error {}

@@ -1,0 +1,244 @@
+//! Which device memory is live: so that memory given out twice is noticed.
+//!
+//! A hash table whose growth never blocks anybody: a larger table is got outside the lock, and entries move over a
+//! few at a time with every later change.
+#![forbid(unsafe_code)]
+
+use crate::device::DeviceMemory;
+use crate::error::Error;
+use crate::metadata::HostMemory;
+use hashbrown::HashTable;
+
+/// A page the device has given out, told apart by handle and address.
+#[derive(Clone, Copy)]
+pub(crate) struct Entry {
+    handle: u64,
+    address: u64,
+    /// Given out and not on its way back.
+    live: bool,
+    /// Calls that are giving it back right now: while one is under way, the device may already give the same memory
+    /// out again.
+    leaving: u32,
+}
+
+impl Entry {
+    fn new(memory: &DeviceMemory) -> Self {
+        Self { handle: memory.handle, address: memory.address, live: true, leaving: 0 }
+    }
+
+    fn is(&self, other: &Entry) -> bool {
+        self.handle == other.handle && self.address == other.address
+    }
+
+    /// A fixed function, so that no two runs differ: the finishing steps of a 64-bit mixing hash.
+    fn hash(&self) -> u64 {
+        let mut hash = self.handle ^ self.address.rotate_left(32).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        hash = (hash ^ (hash >> 33)).wrapping_mul(0xFF51_AFD7_ED55_8CCD);
+        hash = (hash ^ (hash >> 33)).wrapping_mul(0xC4CE_B9FE_1A85_EC53);
+        hash ^ (hash >> 33)
+    }
+}
+
+/// The table, or the memory for one.
+pub(crate) type Table = HashTable<Entry, HostMemory>;
+
+/// Buckets of the old table that are looked at with every change. The new table has room for twice the entries, so
+/// the old one is empty long before the new one is full.
+const MOVES_PER_CHANGE: usize = 8;
+
+pub(crate) struct Ledger {
+    table: Table,
+    /// The smaller table that is being emptied, and the next bucket to look at.
+    old: Option<(Table, usize)>,
+    /// Entries promised to device calls in flight.
+    promised: usize,
+}
+
+impl Ledger {
+    pub(crate) fn new(memory: HostMemory) -> Self {
+        Self { table: HashTable::new_in(memory), old: None, promised: 0 }
+    }
+
+    fn old_entries(&self) -> usize {
+        self.old.as_ref().map_or(0, |(old, _)| old.len())
+    }
+
+    /// Sets an entry aside, so that [`Ledger::enter`] cannot fail. If there is no room: the capacity that a new table
+    /// should have, to be got by [`Ledger::make_table`] outside the lock.
+    pub(crate) fn promise(&mut self) -> Result<(), usize> {
+        // Capacity counts what can be inserted without a rehash, which places of removed entries may not allow.
+        let room = self.table.capacity() - self.table.len();
+        let owed = self.old_entries() + self.promised;
+        if room <= owed {
+            let entries = self.table.len() + owed + 1;
+            // Enough changes fit in for the present table to be emptied before the new one is full.
+            return Err((entries * 2).max(entries + self.table.num_buckets() / (MOVES_PER_CHANGE / 2)));
+        }
+        self.promised += 1;
+        Ok(())
+    }
+
+    /// An empty table with room for `capacity` entries.
+    pub(crate) fn make_table(memory: HostMemory, capacity: usize) -> Result<Table, Error> {
+        let mut table = HashTable::new_in(memory);
+        match table.try_reserve(capacity, Entry::hash) {
+            Ok(()) => Ok(table),
+            Err(_) => {
+                Err(Error::OutOfHostMemory { bytes: (capacity as u64).saturating_mul(size_of::<Entry>() as u64) })
+            }
+        }
+    }
+
+    /// Makes `table` the one that new entries go to. Hands back a table to drop outside the lock: `table` itself if
+    /// another thread was faster.
+    pub(crate) fn install(&mut self, table: Table) -> Option<Table> {
+        let needed = self.table.len() + self.old_entries() + self.promised;
+        if self.old_entries() != 0 || table.capacity() <= needed {
+            return Some(table);
+        }
+        let emptied = self.old.take().map(|(old, _)| old);
+        let old = core::mem::replace(&mut self.table, table);
+        self.old = Some((old, 0));
+        emptied
+    }
+
+    pub(crate) fn release_promise(&mut self) {
+        self.promised -= 1;
+    }
+
+    /// Enters memory that the device has given out, using up a promise; `false` if it is live already. Hands out an
+    /// emptied table, to be dropped outside the lock.
+    pub(crate) fn enter(&mut self, memory: &DeviceMemory) -> (bool, Option<Table>) {
+        self.promised -= 1;
+        let emptied = self.move_some();
+        let wanted = Entry::new(memory);
+        if let Some(entry) = self.find(&wanted) {
+            let entered = !entry.live;
+            entry.live = true;
+            return (entered, emptied);
+        }
+        self.table.insert_unique(wanted.hash(), wanted, Entry::hash);
+        (true, emptied)
+    }
+
+    /// Memory is about to be given back: from now on the device may give it out again.
+    pub(crate) fn begin_leaving(&mut self, memory: &DeviceMemory) {
+        if let Some(entry) = self.find(&Entry::new(memory)) {
+            entry.live = false;
+            entry.leaving += 1;
+        }
+    }
+
+    /// The device has taken memory back, or has refused to.
+    pub(crate) fn end_leaving(&mut self, memory: &DeviceMemory, taken: bool) {
+        let wanted = Entry::new(memory);
+        let Some(entry) = self.find(&wanted) else { return };
+        entry.leaving -= 1;
+        entry.live |= !taken;
+        if entry.live || entry.leaving != 0 {
+            return;
+        }
+        let hash = wanted.hash();
+        if let Ok(entry) = self.table.find_entry(hash, |entry| entry.is(&wanted)) {
+            entry.remove();
+        } else if let Some((old, _)) = &mut self.old {
+            if let Ok(entry) = old.find_entry(hash, |entry| entry.is(&wanted)) {
+                entry.remove();
+            }
+        }
+    }
+
+    fn find(&mut self, wanted: &Entry) -> Option<&mut Entry> {
+        let hash = wanted.hash();
+        if let Some((old, _)) = &mut self.old {
+            if let Some(entry) = old.find_mut(hash, |entry| entry.is(wanted)) {
+                return Some(entry);
+            }
+        }
+        self.table.find_mut(hash, |entry| entry.is(wanted))
+    }
+
+    fn move_some(&mut self) -> Option<Table> {
+        let (old, next) = self.old.as_mut()?;
+        for _ in 0..MOVES_PER_CHANGE {
+            if let Ok(bucket) = old.get_bucket_entry(*next) {
+                let (entry, _) = bucket.remove();
+                self.table.insert_unique(entry.hash(), entry, Entry::hash);
+            }
+            *next += 1;
+        }
+        if old.is_empty() { self.old.take().map(|(old, _)| old) } else { None }
+    }
+
+    /// Host bytes held.
+    pub(crate) fn bytes(&self) -> u64 {
+        let old = self.old.as_ref().map_or(0, |(old, _)| old.allocation_size());
+        (self.table.allocation_size() + old) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn enter(ledger: &mut Ledger, handle: u64) -> bool {
+        while let Err(capacity) = ledger.promise() {
+            let table = Ledger::make_table(HostMemory::global(), capacity).unwrap();
+            ledger.install(table);
+        }
+        ledger.enter(&DeviceMemory::new(handle)).0
+    }
+
+    fn leave(ledger: &mut Ledger, handle: u64) {
+        ledger.begin_leaving(&DeviceMemory::new(handle));
+        ledger.end_leaving(&DeviceMemory::new(handle), true);
+    }
+
+    #[test]
+    fn memory_that_is_live_is_noticed_across_growth_and_removal() {
+        let mut ledger = Ledger::new(HostMemory::global());
+        for handle in 0..5_000 {
+            assert!(enter(&mut ledger, handle));
+            assert!(!enter(&mut ledger, handle / 2), "{handle}");
+            if handle % 3 == 0 {
+                leave(&mut ledger, handle);
+                assert!(enter(&mut ledger, handle));
+            }
+        }
+        assert_eq!(ledger.table.len() + ledger.old_entries(), 5_000);
+    }
+
+    #[test]
+    fn memory_given_out_again_while_it_is_being_given_back_is_no_duplicate() {
+        let mut ledger = Ledger::new(HostMemory::global());
+        let memory = DeviceMemory::new(7);
+        assert!(enter(&mut ledger, 7));
+        ledger.begin_leaving(&memory);
+        assert!(enter(&mut ledger, 7));
+        ledger.end_leaving(&memory, true);
+        assert!(!enter(&mut ledger, 7));
+        leave(&mut ledger, 7);
+        assert!(enter(&mut ledger, 7));
+    }
+
+    #[test]
+    fn memory_that_the_device_refused_to_take_back_stays_live() {
+        let mut ledger = Ledger::new(HostMemory::global());
+        assert!(enter(&mut ledger, 7));
+        ledger.begin_leaving(&DeviceMemory::new(7));
+        ledger.end_leaving(&DeviceMemory::new(7), false);
+        assert!(!enter(&mut ledger, 7));
+    }
+
+    #[test]
+    fn a_table_that_is_entered_and_left_for_ever_stays_small() {
+        let mut ledger = Ledger::new(HostMemory::global());
+        for handle in 0..200_000 {
+            assert!(enter(&mut ledger, handle));
+            if handle >= 10 {
+                leave(&mut ledger, handle - 10);
+            }
+        }
+        assert!(ledger.bytes() < 8192, "{}", ledger.bytes());
+    }
+}

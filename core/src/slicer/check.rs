@@ -1,0 +1,109 @@
+//! The invariants of the slicer, verified from scratch: for tests and for the curious.
+#![forbid(unsafe_code)]
+
+use super::Slicer;
+use super::bins::class_of;
+use super::nodes::Kind;
+
+impl Slicer {
+    /// Walks over every page, list and node, and says which invariant does not hold. O(nodes).
+    ///
+    /// `edges` names the edge of every page and the page's granules.
+    pub(crate) fn check(&self, edges: impl Iterator<Item = (u32, u32)>) -> Result<(), &'static str> {
+        let mut found = Counts::default();
+        for (edge, granules) in edges {
+            self.check_page(edge, granules, &mut found)?;
+        }
+        self.check_lists(&found)?;
+        let unused = (1..self.nodes.len()).filter(|&i| self.nodes[i].is(Kind::Unused)).count() as u32;
+        if found.nodes + unused + 1 != self.nodes.len() {
+            return Err("a node is neither in a page nor unused");
+        }
+        if self.nodes.unused_count() > unused {
+            return Err("more nodes are on the unused list than there are");
+        }
+        if found.live != self.live || found.holes != self.holes || found.free != self.free || found.pages != self.pages
+        {
+            return Err("a counter differs from a walk");
+        }
+        Ok(())
+    }
+
+    fn check_page(&self, edge: u32, granules: u32, found: &mut Counts) -> Result<(), &'static str> {
+        let end = &self.nodes[edge];
+        if !end.is(Kind::Edge) || (end.size != 0 && edge != self.tail) {
+            return Err("a page other than the newest has a tail");
+        }
+        found.pages += 1;
+        found.nodes += 1;
+        found.free += u64::from(end.size);
+        let (mut at, mut last, mut after_hole) = (0u32, edge, false);
+        let mut index = end.next;
+        while index != edge {
+            let node = &self.nodes[index];
+            if node.offset != at || node.size == 0 || node.page != end.page {
+                return Err("the nodes of a page do not tile it");
+            }
+            if node.prev != last {
+                return Err("a neighbour link is one-sided");
+            }
+            let hole = node.is(Kind::Hole);
+            if hole && after_hole {
+                return Err("two holes are neighbours");
+            }
+            if hole {
+                found.holes += 1;
+                found.free += u64::from(node.size);
+            } else if node.is(Kind::Live) || node.is(Kind::Claimed) {
+                found.live += 1;
+            } else {
+                return Err("a node in a page is neither slice nor hole");
+            }
+            found.nodes += 1;
+            after_hole = hole;
+            at += node.size;
+            last = index;
+            index = node.next;
+        }
+        if end.prev != last || end.offset != at || at + end.size != granules {
+            return Err("the nodes of a page do not end where it ends");
+        }
+        if after_hole && edge == self.tail {
+            return Err("a hole touches the tail");
+        }
+        Ok(())
+    }
+
+    fn check_lists(&self, found: &Counts) -> Result<(), &'static str> {
+        let mut listed = 0;
+        for class in 1..self.bins.classes() {
+            let mut index = self.bins.first(class);
+            if self.bins.marked(class) != (index != 0) {
+                return Err("the bitmap does not say which classes have holes");
+            }
+            let mut last = 0;
+            while index != 0 {
+                let node = &self.nodes[index];
+                if !node.is(Kind::Hole) || class_of(node.size) != class {
+                    return Err("a list holds what does not belong to its class");
+                }
+                if last != 0 && node.link_a != last {
+                    return Err("a list's backward link is wrong");
+                }
+                listed += 1;
+                last = index;
+                index = node.link_b;
+            }
+        }
+        if listed == found.holes { Ok(()) } else { Err("a hole is in no list") }
+    }
+}
+
+#[derive(Default)]
+struct Counts {
+    pages: u32,
+    nodes: u32,
+    live: u32,
+    holes: u32,
+    free: u64,
+}

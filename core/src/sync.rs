@@ -1,0 +1,248 @@
+//! The one place that names locks and atomics.
+//!
+//! A [`Lock`] is one of three kinds, chosen when an allocator is created: a spin lock (the default), the caller's own
+//! lock hooks, or nothing at all where the caller keeps threads apart. Rules that hold throughout the crate:
+//!
+//! - only bounded memory work happens under a lock: no callback, no host-memory function;
+//! - a thread holds at most one lock at a time, so the hooks may all lead to one plain mutex.
+
+use core::cell::UnsafeCell;
+use core::ffi::c_void;
+use core::hint::spin_loop;
+use core::ops::{Deref, DerefMut};
+
+#[cfg(not(feature = "portable-atomic"))]
+pub(crate) use core::sync::atomic::{AtomicU32, Ordering};
+#[cfg(feature = "portable-atomic")]
+pub(crate) use portable_atomic::{AtomicU32, Ordering};
+
+/// What a thread does between two tries for a spin lock; `attempt` counts from 0.
+pub type BackOffFn = fn(attempt: u32);
+
+/// Takes or gives up the caller's lock.
+pub type LockFn = unsafe extern "C" fn(user_data: *mut c_void);
+
+/// The default back-off: 2^4 pauses after the first failed try, doubling up to 2^10.
+///
+/// It never yields the CPU, because core knows no operating system. Where one exists, pass a function to
+/// [`LockKind::spin_with`] that yields after some tries.
+pub fn back_off(attempt: u32) {
+    for _ in 0..1u32 << (4 + attempt.min(6)) {
+        spin_loop();
+    }
+}
+
+/// How an allocator keeps threads apart.
+#[derive(Clone, Copy, Debug)]
+pub struct LockKind(Kind);
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Spin(BackOffFn),
+    Hooks { user_data: *mut c_void, lock: LockFn, unlock: LockFn },
+    Unlocked,
+}
+
+// SAFETY: the contract of `LockKind::hooks` demands functions that any thread may call.
+unsafe impl Send for LockKind {}
+// SAFETY: as above.
+unsafe impl Sync for LockKind {}
+
+impl LockKind {
+    /// A spin lock with [`back_off`].
+    ///
+    /// Wrong under fixed-priority real-time scheduling: a waiter of higher priority keeps the holder from ever
+    /// running again. Use [`LockKind::hooks`] there.
+    pub const fn spin() -> Self {
+        Self(Kind::Spin(back_off))
+    }
+
+    /// A spin lock with another back-off function.
+    pub const fn spin_with(back_off: BackOffFn) -> Self {
+        Self(Kind::Spin(back_off))
+    }
+
+    /// The caller's lock: a mutex, or interrupts off and on again. One lock may serve many allocators.
+    ///
+    /// # Safety
+    /// `lock` must not return before every other holder has called `unlock`; both must be callable from every thread
+    /// that uses the allocator, must not call into slicepool and must not unwind.
+    pub const unsafe fn hooks(user_data: *mut c_void, lock: LockFn, unlock: LockFn) -> Self {
+        Self(Kind::Hooks { user_data, lock, unlock })
+    }
+
+    /// No lock.
+    ///
+    /// # Safety
+    /// The caller lets at most one thread at a time call into the allocator.
+    pub const unsafe fn unlocked() -> Self {
+        Self(Kind::Unlocked)
+    }
+
+    /// Waits a little, for the `attempt`-th time, for something another thread is doing.
+    pub(crate) fn wait(&self, attempt: u32) {
+        match self.0 {
+            Kind::Spin(back_off) => back_off(attempt),
+            Kind::Hooks { .. } => back_off(attempt),
+            // Nobody else can be doing anything.
+            Kind::Unlocked => {}
+        }
+    }
+
+    /// Whether other threads may be inside while this one waits.
+    pub(crate) fn is_shared(&self) -> bool {
+        !matches!(self.0, Kind::Unlocked)
+    }
+}
+
+/// A value that one thread at a time may touch.
+///
+/// The lock word has a cache line of its own: waiting threads would otherwise slow down the holder's work.
+#[repr(C, align(64))]
+pub(crate) struct Lock<T> {
+    word: spin::mutex::SpinMutex<()>,
+    kind: LockKind,
+    value: OwnLine<UnsafeCell<T>>,
+}
+
+#[repr(align(64))]
+struct OwnLine<T>(T);
+
+// SAFETY: the value is reached through a `Guard` only, and `kind` lets one `Guard` exist at a time (the contracts of
+// `LockKind` where the lock is not ours).
+unsafe impl<T: Send> Sync for Lock<T> {}
+// SAFETY: a lock owns its value.
+unsafe impl<T: Send> Send for Lock<T> {}
+
+/// Access to a locked value.
+pub(crate) struct Guard<'a, T> {
+    lock: &'a Lock<T>,
+    // Held for its `Drop` alone; `None` where the lock is not ours.
+    _word: Option<spin::mutex::SpinMutexGuard<'a, ()>>,
+}
+
+impl<T> Lock<T> {
+    pub(crate) const fn new(kind: LockKind, value: T) -> Self {
+        Self { word: spin::mutex::SpinMutex::new(()), kind, value: OwnLine(UnsafeCell::new(value)) }
+    }
+
+    pub(crate) fn kind(&self) -> &LockKind {
+        &self.kind
+    }
+
+    #[inline(always)]
+    pub(crate) fn lock(&self) -> Guard<'_, T> {
+        let word = match self.kind.0 {
+            Kind::Spin(back_off) => Some(match self.word.try_lock() {
+                Some(word) => word,
+                None => self.contend(back_off),
+            }),
+            Kind::Hooks { user_data, lock, .. } => {
+                // SAFETY: the contract of `LockKind::hooks`.
+                unsafe { lock(user_data) };
+                None
+            }
+            Kind::Unlocked => None,
+        };
+        Guard { lock: self, _word: word }
+    }
+
+    #[cold]
+    fn contend(&self, back_off: BackOffFn) -> spin::mutex::SpinMutexGuard<'_, ()> {
+        let mut attempt = 0u32;
+        loop {
+            back_off(attempt);
+            attempt = attempt.saturating_add(1);
+            // Look before trying: a failed exchange would take the line from the holder.
+            if self.word.is_locked() {
+                continue;
+            }
+            if let Some(word) = self.word.try_lock() {
+                return word;
+            }
+        }
+    }
+
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        self.value.0.get_mut()
+    }
+}
+
+impl<T> Deref for Guard<'_, T> {
+    type Target = T;
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: the guard holds the lock.
+        unsafe { &*self.lock.value.0.get() }
+    }
+}
+
+impl<T> DerefMut for Guard<'_, T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: the guard holds the lock.
+        unsafe { &mut *self.lock.value.0.get() }
+    }
+}
+
+impl<T> Drop for Guard<'_, T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if let Kind::Hooks { user_data, unlock, .. } = self.lock.kind.0 {
+            // SAFETY: the contract of `LockKind::hooks`; `lock` was called when the guard was made.
+            unsafe { unlock(user_data) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+    use std::thread;
+
+    fn count_with(kind: LockKind) {
+        let lock = Lock::new(kind, 0u64);
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..10_000 {
+                        *lock.lock() += 1;
+                    }
+                });
+            }
+        });
+        assert_eq!(*lock.lock(), 40_000);
+    }
+
+    #[test]
+    fn a_spin_lock_lets_one_thread_in_at_a_time() {
+        count_with(LockKind::spin());
+    }
+
+    #[test]
+    fn lock_hooks_are_called_around_every_access() {
+        struct Mutexed {
+            mutex: Mutex<()>,
+            held: UnsafeCell<Option<std::sync::MutexGuard<'static, ()>>>,
+        }
+        unsafe extern "C" fn lock(user_data: *mut c_void) {
+            // SAFETY: the test passes a `Mutexed` that outlives the lock; `held` is written by the holder only.
+            unsafe {
+                let it = &*user_data.cast::<Mutexed>();
+                *it.held.get() = Some(core::mem::transmute::<
+                    std::sync::MutexGuard<'_, ()>,
+                    std::sync::MutexGuard<'static, ()>,
+                >(it.mutex.lock().unwrap()));
+            }
+        }
+        unsafe extern "C" fn unlock(user_data: *mut c_void) {
+            // SAFETY: as above.
+            unsafe { drop((*user_data.cast::<Mutexed>().as_ref().unwrap().held.get()).take()) };
+        }
+        let mutexed = Mutexed { mutex: Mutex::new(()), held: UnsafeCell::new(None) };
+        // SAFETY: a mutex.
+        count_with(unsafe { LockKind::hooks((&raw const mutexed).cast_mut().cast(), lock, unlock) });
+        assert!(mutexed.mutex.try_lock().is_ok());
+    }
+}
