@@ -28,6 +28,8 @@
 pub(crate) mod bins;
 mod check;
 pub(crate) mod nodes;
+mod pages;
+mod search;
 
 use crate::error::Error;
 use crate::int::{mask, select};
@@ -35,37 +37,10 @@ use crate::metadata::{Chunk, ChunkPlan, HostMemory};
 use crate::slots::{GENERATION_RETIRED, SliceId};
 use bins::{Bins, class_of};
 use nodes::{Kind, Node, Nodes, state};
+pub(crate) use search::{Scan, Scanned};
 
 /// Nodes that one operation may need: a front gap, the slice, a page's edge and what is left of the old tail.
 pub(crate) const NODES_PER_OPERATION: u32 = 4;
-
-/// Entries of one list that are looked at before the lock is given up (or another page is taken).
-pub(crate) const SCAN_STEP: u32 = 64;
-
-/// Where a search left off.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Scan {
-    class: u32,
-    node: u32,
-    /// Value of [`Slicer::changes`] that `node` belongs to.
-    changes: u32,
-    /// Entries to look at per call. Doubles whenever the search has to start again, so that it ends however busy
-    /// other threads are.
-    step: u32,
-    /// Entries left to look at, over all calls.
-    budget: u32,
-}
-
-/// What one call of [`Slicer::scan`] came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Scanned {
-    /// The slot of the new slice.
-    Placed(u32),
-    /// Nothing fits.
-    Nothing,
-    /// There is more to look at; call again.
-    More(Scan),
-}
 
 pub(crate) struct Slicer {
     nodes: Nodes,
@@ -396,102 +371,6 @@ impl Slicer {
         self.holes += 1;
     }
 
-    // ---- the exhaustive search
-
-    /// Begins a search through every hole that could hold the request; at most `budget` holes are looked at.
-    pub(crate) fn begin_scan(&self, size: u32, budget: u32) -> Scan {
-        let class = self.bins.at_or_above(class_of(size));
-        Scan { class, node: self.bins.first(class), changes: self.changes, step: SCAN_STEP, budget }
-    }
-
-    /// Looks at up to `scan.step` holes and places the slice in the first that fits.
-    ///
-    /// Only own-class holes need looking at when the alignment is one granule: any hole above would have been found
-    /// in constant time. Needs [`Slicer::has_nodes`].
-    pub(crate) fn scan(&mut self, size: u32, align_mask: u32, scan: Scan) -> Scanned {
-        match self.search(size, align_mask, scan) {
-            Searched::Found { hole, gap } => Scanned::Placed(self.carve_behind(hole, gap, size)),
-            Searched::Tail => Scanned::Placed(self.allocate_from_tail(size, align_mask)),
-            Searched::Nothing => Scanned::Nothing,
-            Searched::More(scan) => Scanned::More(scan),
-        }
-    }
-
-    /// Whether a slice could be placed, without placing it: as [`Slicer::scan`], with 1 for a slot.
-    pub(crate) fn would_fit(&self, size: u32, align_mask: u32, scan: Scan) -> Scanned {
-        match self.search(size, align_mask, scan) {
-            Searched::Found { .. } | Searched::Tail => Scanned::Placed(1),
-            Searched::Nothing => Scanned::Nothing,
-            Searched::More(scan) => Scanned::More(scan),
-        }
-    }
-
-    fn search(&self, size: u32, align_mask: u32, mut scan: Scan) -> Searched {
-        if scan.changes != self.changes {
-            // Something moved since the last call: holes may have come up behind us.
-            let step = scan.step.saturating_mul(2);
-            scan = Scan { step, ..self.begin_scan(size, scan.budget) };
-        }
-        if cfg!(slicepool_canary = "refuse_what_fits") {
-            scan.budget = 0;
-        }
-        let mut looked = 0;
-        while scan.class != 0 {
-            while scan.node != 0 {
-                if scan.budget == 0 {
-                    return Searched::Nothing;
-                }
-                if looked == scan.step {
-                    return Searched::More(scan);
-                }
-                if let Some(gap) = gap_in(&self.nodes[scan.node], size, align_mask) {
-                    return Searched::Found { hole: scan.node, gap };
-                }
-                scan.node = self.nodes[scan.node].link_b;
-                scan.budget = scan.budget.saturating_sub(1);
-                looked += 1;
-            }
-            scan.class = self.bins.at_or_above(scan.class + 1);
-            scan.node = self.bins.first(scan.class);
-        }
-        if gap_in(&self.nodes[self.tail], size, align_mask).is_some() { Searched::Tail } else { Searched::Nothing }
-    }
-
-    /// A free range of at least this many granules exists; 0 if nothing is free. O(1).
-    pub(crate) fn largest_bound(&self) -> u32 {
-        let class = self.bins.highest();
-        let first = self.nodes[self.bins.first(class)].size & mask(class != 0);
-        first.max(self.nodes[self.tail].size)
-    }
-
-    /// Begins the search for the largest free range.
-    pub(crate) fn begin_largest(&self) -> (Scan, u32) {
-        let class = self.bins.highest();
-        let scan =
-            Scan { class, node: self.bins.first(class), changes: self.changes, step: SCAN_STEP, budget: u32::MAX };
-        (scan, self.nodes[self.tail].size)
-    }
-
-    /// Goes on with it: the largest so far, and where to go on if there is more to look at.
-    pub(crate) fn largest(&self, mut scan: Scan, mut largest: u32) -> (u32, Option<Scan>) {
-        if scan.changes != self.changes {
-            let step = scan.step.saturating_mul(2);
-            (scan, largest) = self.begin_largest();
-            scan.step = step;
-        }
-        let mut looked = 0;
-        while scan.node != 0 {
-            if looked == scan.step {
-                return (largest, Some(scan));
-            }
-            let node = &self.nodes[scan.node];
-            largest = largest.max(node.size);
-            scan.node = node.link_b;
-            looked += 1;
-        }
-        (largest, None)
-    }
-
     // ---- freeing
 
     /// Frees a slice and joins it with the holes on either side. Without a branch on which of them there are.
@@ -555,157 +434,6 @@ impl Slicer {
         select(mask(prev == edge), edge, 0)
     }
 
-    // ---- resizing in place
-
-    /// Granules a slice could have where it lies.
-    pub(crate) fn available_at(&self, slot: u32) -> u64 {
-        let node = &self.nodes[slot];
-        let next = &self.nodes[node.next];
-        let behind = if next.is(Kind::Hole) || node.next == self.tail { next.size } else { 0 };
-        u64::from(node.size) + u64::from(behind)
-    }
-
-    /// Grows or shrinks a slice without moving it. `size` is at most [`Slicer::available_at`] and not 0.
-    /// Needs [`Slicer::has_nodes`].
-    pub(crate) fn resize(&mut self, slot: u32, size: u32) {
-        let node = self.nodes[slot];
-        if size == node.size {
-            return;
-        }
-        self.changes = self.changes.wrapping_add(1);
-        self.free = self.free + u64::from(node.size) - u64::from(size);
-        let next = self.nodes[node.next];
-        self.nodes[slot].size = size;
-        // What lies behind the slice from now on: its end moves to `start`, its length changes by the difference.
-        let start = node.offset + size;
-        if node.next == self.tail {
-            let tail = &mut self.nodes[node.next];
-            tail.size = tail.offset + tail.size - start;
-            tail.offset = start;
-        } else if next.is(Kind::Hole) {
-            self.bins.unlink(&mut self.nodes, node.next);
-            let rest = next.end() - start;
-            if rest == 0 {
-                self.nodes[slot].next = next.next;
-                self.nodes[next.next].prev = slot;
-                self.nodes.put(node.next);
-                self.holes -= 1;
-            } else {
-                let hole = &mut self.nodes[node.next];
-                hole.offset = start;
-                hole.size = rest;
-                self.bins.link(&mut self.nodes, node.next);
-            }
-        } else {
-            debug_assert!(size < node.size);
-            self.insert_hole_before(node.next, start, node.size - size);
-        }
-    }
-
-    // ---- pages
-
-    /// Adds a page of `size` granules and returns its edge. Its memory is the new tail; what is left of the old tail
-    /// becomes a hole. Needs [`Slicer::has_nodes`].
-    pub(crate) fn add_page(&mut self, page: u32, size: u32) -> u32 {
-        let old = self.tail;
-        if old != 0 {
-            let Node { offset, size, .. } = self.nodes[old];
-            self.nodes[old].offset = offset + size;
-            self.nodes[old].size = 0;
-            // From here on the old edge is no tail, so that the hole in front of it stays one.
-            self.tail = 0;
-            if size != 0 {
-                self.insert_hole_before(old, offset, size);
-            }
-        }
-        let edge = self.nodes.take();
-        let generation = self.nodes[edge].generation();
-        self.nodes[edge] = Node {
-            offset: 0,
-            size,
-            page,
-            prev: edge,
-            next: edge,
-            link_a: 0,
-            link_b: 0,
-            state: state(Kind::Edge, generation),
-        };
-        self.tail = edge;
-        self.pages += 1;
-        let class = class_of(size);
-        self.page_class = self.page_class.min(class);
-        self.free += u64::from(size);
-        self.changes = self.changes.wrapping_add(1);
-        edge
-    }
-
-    /// Makes the tail `additional` granules longer. For a space, which is one page.
-    pub(crate) fn extend_tail(&mut self, memory: HostMemory, additional: u32) -> Result<(), Error> {
-        let tail = self.tail;
-        let total = self.nodes[tail].end() + additional;
-        self.bins.widen(memory, total)?;
-        self.nodes[tail].size += additional;
-        self.free += u64::from(additional);
-        self.changes = self.changes.wrapping_add(1);
-        Ok(())
-    }
-
-    /// Removes a page that holds nothing.
-    pub(crate) fn remove_page(&mut self, edge: u32) {
-        let Node { prev, next, size, .. } = self.nodes[edge];
-        debug_assert!(prev == next, "the page is in use");
-        let mut free = size;
-        if prev != edge {
-            free = self.nodes[prev].size;
-            debug_assert!(self.nodes[prev].is(Kind::Hole));
-            self.bins.unlink(&mut self.nodes, prev);
-            self.nodes.put(prev);
-            self.holes -= 1;
-        }
-        self.nodes.put(edge);
-        if edge == self.tail {
-            self.tail = 0;
-        }
-        self.pages -= 1;
-        if self.pages == 0 {
-            self.page_class = u32::MAX;
-        }
-        self.free -= u64::from(free);
-        self.changes = self.changes.wrapping_add(1);
-    }
-
-    /// Whether a page holds nothing.
-    #[inline(always)]
-    pub(crate) fn page_is_idle(&self, edge: u32) -> bool {
-        let edge_node = &self.nodes[edge];
-        edge_node.prev == edge_node.next && (edge_node.prev == edge || self.nodes[edge_node.prev].is(Kind::Hole))
-    }
-
-    /// Frees every slice of the one page there is, in O(slots): all handles become stale.
-    pub(crate) fn clear(&mut self) {
-        let edge = self.tail;
-        for slot in 1..self.nodes.len() {
-            let node = &mut self.nodes[slot];
-            if slot == edge || node.is(Kind::Unused) {
-                continue;
-            }
-            if node.is(Kind::Live) || node.is(Kind::Claimed) {
-                node.state = state(Kind::Live, node.generation() + 1);
-            }
-            self.nodes.put(slot);
-        }
-        self.bins.clear();
-        let tail = &mut self.nodes[edge];
-        tail.size += tail.offset;
-        tail.offset = 0;
-        tail.prev = edge;
-        tail.next = edge;
-        self.free = u64::from(tail.size);
-        self.live = 0;
-        self.holes = 0;
-        self.changes = self.changes.wrapping_add(1);
-    }
-
     // ---- figures
 
     pub(crate) fn live(&self) -> u32 {
@@ -735,13 +463,6 @@ impl Slicer {
     }
 }
 
-enum Searched {
-    Found { hole: u32, gap: u32 },
-    Tail,
-    Nothing,
-    More(Scan),
-}
-
 /// Granules between the start of a free range and the first place in it where the request fits, if there is one.
 #[inline(always)]
 fn gap_in(node: &Node, size: u32, align_mask: u32) -> Option<u32> {
@@ -753,4 +474,144 @@ fn gap_in(node: &Node, size: u32, align_mask: u32) -> Option<u32> {
 #[inline(always)]
 fn canary_skips_the_generation(is: u32) -> bool {
     cfg!(slicepool_canary = "skip_generation") && is >> nodes::KIND_SHIFT == Kind::Live as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slicer(granules: u32) -> (Slicer, u32) {
+        let mut slicer = Slicer::try_new(HostMemory::global(), granules, 7).unwrap();
+        provide_nodes(&mut slicer);
+        let edge = slicer.add_page(0, granules);
+        (slicer, edge)
+    }
+
+    fn provide_nodes(slicer: &mut Slicer) {
+        while !slicer.has_nodes() {
+            let chunk = Chunk::allocate(HostMemory::global(), slicer.plan().unwrap()).unwrap();
+            assert!(slicer.install(chunk).is_none());
+        }
+    }
+
+    fn allocate(slicer: &mut Slicer, size: u32) -> SliceId {
+        provide_nodes(slicer);
+        let slot = slicer.allocate(size, 0);
+        assert_ne!(slot, 0);
+        slicer.id(slot)
+    }
+
+    #[test]
+    fn a_slot_retires_when_its_generations_are_used_up_and_its_handles_stay_stale() {
+        let (mut slicer, edge) = slicer(100);
+        let first = allocate(&mut slicer, 10);
+        let slot = first.slot();
+        slicer.free(slot);
+        // As if it had been freed 16.7 million times.
+        slicer.set_generation(slot, GENERATION_RETIRED - 1);
+        let last = allocate(&mut slicer, 10);
+        assert_eq!((last.slot(), last.generation()), (slot, GENERATION_RETIRED - 1));
+        slicer.free(slot);
+        for _ in 0..50 {
+            let id = allocate(&mut slicer, 10);
+            assert_ne!(id.slot(), slot);
+            assert_eq!(slicer.resolve(first), Err(Error::StaleHandle));
+            assert_eq!(slicer.resolve(last), Err(Error::StaleHandle));
+            slicer.free(id.slot());
+            slicer.check([(edge, 100)].into_iter()).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_slot_that_retires_while_it_is_a_hole_serves_as_one_and_is_never_handed_out_again() {
+        let (mut slicer, edge) = slicer(100);
+        let ids = [0; 4].map(|_| allocate(&mut slicer, 10));
+        let slot = ids[1].slot();
+        slicer.set_generation(slot, GENERATION_RETIRED - 1);
+        slicer.free(slot);
+        assert!(slicer.node(slot).is(Kind::Hole));
+        // Cut from, then used up, then given out no more.
+        let part = allocate(&mut slicer, 4);
+        let rest = allocate(&mut slicer, 6);
+        assert!(slicer.node(slot).is(Kind::Unused));
+        for id in [part, rest] {
+            assert_ne!(id.slot(), slot);
+            slicer.free(id.slot());
+        }
+        for _ in 0..20 {
+            assert_ne!(allocate(&mut slicer, 1).slot(), slot);
+        }
+        slicer.check([(edge, 100)].into_iter()).unwrap();
+    }
+
+    #[test]
+    fn handles_that_were_never_given_out_are_foreign_and_freed_ones_are_stale() {
+        let (mut slicer, _) = slicer(100);
+        let id = allocate(&mut slicer, 1);
+        let of = |tag, generation, slot| SliceId::pack(tag, generation, slot);
+        assert_eq!(slicer.resolve(of(8, 0, id.slot())), Err(Error::ForeignHandle));
+        assert_eq!(slicer.resolve(of(7, 1, id.slot())), Err(Error::ForeignHandle));
+        assert_eq!(slicer.resolve(of(7, 0, 9_999)), Err(Error::ForeignHandle));
+        assert_eq!(slicer.resolve(id), Ok(id.slot()));
+        slicer.claim(id.slot());
+        assert_eq!(slicer.resolve(id), Err(Error::StaleHandle));
+        assert_eq!(slicer.resolve_for_query(id), Ok(id.slot()));
+        slicer.unclaim(id.slot());
+        slicer.free(id.slot());
+        assert_eq!(slicer.resolve(id), Err(Error::StaleHandle));
+        assert_eq!(slicer.resolve(of(7, 1, id.slot())), Err(Error::ForeignHandle));
+    }
+
+    #[test]
+    fn a_search_that_is_disturbed_starts_again_with_longer_steps_and_finds_what_came_up_behind_it() {
+        let (mut slicer, _) = slicer(1_000_000);
+        // Holes of 64 granules, all in the class of 65, each followed by a slice.
+        let mut ids = std::vec::Vec::new();
+        for _ in 0..200 {
+            ids.push(allocate(&mut slicer, 64));
+            allocate(&mut slicer, 1);
+        }
+        let rest = slicer.largest_bound();
+        allocate(&mut slicer, rest);
+        for id in &ids {
+            slicer.free(id.slot());
+        }
+        let scan = slicer.begin_scan(65, u32::MAX);
+        let Scanned::More(mut scan) = slicer.scan(65, 0, scan) else { panic!("ends too early") };
+        // Two holes of the class become a larger one, behind the search or before it.
+        let first = slicer.node(ids[0].slot()).next;
+        slicer.free(first);
+        provide_nodes(&mut slicer);
+        let mut calls = 0;
+        let found = loop {
+            match slicer.scan(65, 0, scan) {
+                Scanned::More(more) => scan = more,
+                end => break end,
+            }
+            calls += 1;
+        };
+        assert!(matches!(found, Scanned::Placed(_)));
+        assert_eq!(calls, 1, "198 holes in steps of 128");
+    }
+
+    #[test]
+    fn an_undisturbed_search_looks_at_a_bounded_number_of_holes_per_call() {
+        let (mut slicer, _) = slicer(1_000_000);
+        let mut ids = std::vec::Vec::new();
+        for _ in 0..1000 {
+            ids.push(allocate(&mut slicer, 64));
+            allocate(&mut slicer, 1);
+        }
+        let rest = slicer.largest_bound();
+        allocate(&mut slicer, rest);
+        ids.iter().for_each(|id| {
+            slicer.free(id.slot());
+        });
+        let (mut scan, mut calls) = (slicer.begin_scan(65, u32::MAX), 1);
+        while let Scanned::More(more) = slicer.scan(65, 0, scan) {
+            scan = more;
+            calls += 1;
+        }
+        assert_eq!(calls, 1000u32.div_ceil(search::SCAN_STEP));
+    }
 }

@@ -1,0 +1,139 @@
+//! The searches that look at more than a fixed number of holes: before a refusal, and for the largest hole.
+//!
+//! They go on from call to call, so that their owner can give up its lock in between.
+#![forbid(unsafe_code)]
+
+use super::bins::class_of;
+use super::{Slicer, gap_in};
+use crate::int::mask;
+
+/// Entries of one list that are looked at before the lock is given up (or another page is taken).
+pub(crate) const SCAN_STEP: u32 = 64;
+
+/// Where a search left off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Scan {
+    class: u32,
+    node: u32,
+    /// Value of [`Slicer::changes`] that `node` belongs to.
+    changes: u32,
+    /// Entries to look at per call. Doubles whenever the search has to start again, so that it ends however busy
+    /// other threads are.
+    step: u32,
+    /// Entries left to look at, over all calls.
+    budget: u32,
+}
+
+/// What one call of [`Slicer::scan`] came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scanned {
+    /// The slot of the new slice.
+    Placed(u32),
+    /// Nothing fits.
+    Nothing,
+    /// There is more to look at; call again.
+    More(Scan),
+}
+
+enum Searched {
+    Found { hole: u32, gap: u32 },
+    Tail,
+    Nothing,
+    More(Scan),
+}
+
+impl Slicer {
+    /// Begins a search through every hole that could hold the request; at most `budget` holes are looked at.
+    pub(crate) fn begin_scan(&self, size: u32, budget: u32) -> Scan {
+        let class = self.bins.at_or_above(class_of(size));
+        Scan { class, node: self.bins.first(class), changes: self.changes, step: SCAN_STEP, budget }
+    }
+
+    /// Looks at up to `scan.step` holes and places the slice in the first that fits.
+    ///
+    /// Only own-class holes need looking at when the alignment is one granule: any hole above would have been found
+    /// in constant time. Needs [`Slicer::has_nodes`].
+    pub(crate) fn scan(&mut self, size: u32, align_mask: u32, scan: Scan) -> Scanned {
+        match self.search(size, align_mask, scan) {
+            Searched::Found { hole, gap } => Scanned::Placed(self.carve_behind(hole, gap, size)),
+            Searched::Tail => Scanned::Placed(self.allocate_from_tail(size, align_mask)),
+            Searched::Nothing => Scanned::Nothing,
+            Searched::More(scan) => Scanned::More(scan),
+        }
+    }
+
+    /// Whether a slice could be placed, without placing it: as [`Slicer::scan`], with 1 for a slot.
+    pub(crate) fn would_fit(&self, size: u32, align_mask: u32, scan: Scan) -> Scanned {
+        match self.search(size, align_mask, scan) {
+            Searched::Found { .. } | Searched::Tail => Scanned::Placed(1),
+            Searched::Nothing => Scanned::Nothing,
+            Searched::More(scan) => Scanned::More(scan),
+        }
+    }
+
+    fn search(&self, size: u32, align_mask: u32, mut scan: Scan) -> Searched {
+        if scan.changes != self.changes {
+            // Something moved since the last call: holes may have come up behind us.
+            let step = scan.step.saturating_mul(2);
+            scan = Scan { step, ..self.begin_scan(size, scan.budget) };
+        }
+        if cfg!(slicepool_canary = "refuse_what_fits") {
+            scan.budget = 0;
+        }
+        let mut looked = 0;
+        while scan.class != 0 {
+            while scan.node != 0 {
+                if scan.budget == 0 {
+                    return Searched::Nothing;
+                }
+                if looked == scan.step {
+                    return Searched::More(scan);
+                }
+                if let Some(gap) = gap_in(&self.nodes[scan.node], size, align_mask) {
+                    return Searched::Found { hole: scan.node, gap };
+                }
+                scan.node = self.nodes[scan.node].link_b;
+                scan.budget = scan.budget.saturating_sub(1);
+                looked += 1;
+            }
+            scan.class = self.bins.at_or_above(scan.class + 1);
+            scan.node = self.bins.first(scan.class);
+        }
+        if gap_in(&self.nodes[self.tail], size, align_mask).is_some() { Searched::Tail } else { Searched::Nothing }
+    }
+
+    /// A free range of at least this many granules exists; 0 if nothing is free. O(1).
+    pub(crate) fn largest_bound(&self) -> u32 {
+        let class = self.bins.highest();
+        let first = self.nodes[self.bins.first(class)].size & mask(class != 0);
+        first.max(self.nodes[self.tail].size)
+    }
+
+    /// Begins the search for the largest free range.
+    pub(crate) fn begin_largest(&self) -> (Scan, u32) {
+        let class = self.bins.highest();
+        let scan =
+            Scan { class, node: self.bins.first(class), changes: self.changes, step: SCAN_STEP, budget: u32::MAX };
+        (scan, self.nodes[self.tail].size)
+    }
+
+    /// Goes on with it: the largest so far, and where to go on if there is more to look at.
+    pub(crate) fn largest(&self, mut scan: Scan, mut largest: u32) -> (u32, Option<Scan>) {
+        if scan.changes != self.changes {
+            let step = scan.step.saturating_mul(2);
+            (scan, largest) = self.begin_largest();
+            scan.step = step;
+        }
+        let mut looked = 0;
+        while scan.node != 0 {
+            if looked == scan.step {
+                return (largest, Some(scan));
+            }
+            let node = &self.nodes[scan.node];
+            largest = largest.max(node.size);
+            scan.node = node.link_b;
+            looked += 1;
+        }
+        (largest, None)
+    }
+}
