@@ -1,1 +1,33 @@
+//! The C library. One file per noun of the header, which is generated from the documentation comments here;
+//! those are therefore written in the words of C.
+//!
+//! What holds everywhere:
+//!
+//! - nothing is done before every pointer and every struct has been checked;
+//! - structs of callers are copied in and out by their `struct_size` ([`abi`]), so older and newer callers both work;
+//! - errors of core become result codes in one place ([`result`]).
 
+#![no_std]
+#![allow(non_camel_case_types)]
+#![allow(clippy::missing_safety_doc)] // The header states ownership and thread rules in C words.
+
+// In the order of the header.
+pub mod version;
+
+pub mod result;
+
+pub mod device;
+
+pub mod host;
+
+pub mod allocator;
+
+pub mod slice;
+
+pub mod statistics;
+
+pub mod space;
+
+pub mod abi;
+
+mod runtime;

@@ -46,6 +46,13 @@ pub struct PageRequest {
     pub pool: u32,
 }
 
+impl PageRequest {
+    /// A page of `size` bytes at a multiple of `alignment`.
+    pub const fn new(size: u64, alignment: u64) -> Self {
+        Self { size, alignment, pool: 0 }
+    }
+}
+
 /// Memory that a device has given out: a page.
 ///
 /// `handle` and `address` together must differ between pages that are live at the same time.

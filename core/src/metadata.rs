@@ -153,7 +153,7 @@ impl<T> Array<T> {
 
     fn layout(len: u32) -> Result<Layout, Error> {
         Layout::array::<T>(len as usize)
-            .map_err(|_| Error::OutOfHostMemory { bytes: (len as u64).saturating_mul(size_of::<T>() as u64) })
+            .map_err(|_| Error::OutOfHostMemory { bytes: u64::from(len).saturating_mul(size_of::<T>() as u64) })
     }
 
     #[inline(always)]
@@ -167,7 +167,7 @@ impl<T> Array<T> {
 
     /// Host bytes held.
     pub(crate) fn bytes(&self) -> u64 {
-        self.len as u64 * size_of::<T>() as u64
+        u64::from(self.len) * size_of::<T>() as u64
     }
 }
 

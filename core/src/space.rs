@@ -3,9 +3,9 @@
 
 use crate::error::Error;
 use crate::int::granules_up;
-use crate::metadata::{CHUNKED_LIMIT, HostMemory};
+use crate::metadata::{Chunk, HostMemory};
 use crate::slicer::nodes::Kind;
-use crate::slicer::{NODES_PER_OPERATION, Scanned, Slicer};
+use crate::slicer::{Scanned, Slicer};
 use crate::slots::{SliceId, new_tags};
 
 /// How a space is made.
@@ -291,18 +291,26 @@ impl Space {
 
     /// Every slice and every free piece, in no particular order. O(slots).
     pub fn pieces(&self) -> impl Iterator<Item = SpaceSlice> + '_ {
-        (1..self.slicer.slots()).filter_map(|slot| {
-            let node = self.slicer.node(slot);
+        let mut cursor = 0;
+        core::iter::from_fn(move || self.next_piece(&mut cursor))
+    }
+
+    /// Steps through the same pieces as [`Space::pieces`] without borrowing the space in between: `cursor` starts at 0.
+    /// What changes between two steps may be shown or not; everything else is shown exactly once.
+    pub fn next_piece(&self, cursor: &mut u32) -> Option<SpaceSlice> {
+        while *cursor + 1 < self.slicer.slots() {
+            *cursor += 1;
+            let node = self.slicer.node(*cursor);
             let free = node.is(Kind::Hole) || (node.is(Kind::Edge) && node.size != 0);
-            if free {
+            if free || node.is(Kind::Live) {
                 return Some(SpaceSlice {
-                    id: None,
+                    id: (!free).then(|| self.slicer.id(*cursor)),
                     offset: u64::from(node.offset) << self.granule_shift,
                     size: u64::from(node.size) << self.granule_shift,
                 });
             }
-            node.is(Kind::Live).then(|| self.slice_at(slot))
-        })
+        }
+        None
     }
 
     /// Figures, in constant time.
@@ -333,9 +341,8 @@ impl Space {
 
 /// Gets host memory until any one operation can be carried out.
 fn reserve_nodes(slicer: &mut Slicer, memory: HostMemory) -> Result<(), Error> {
-    debug_assert!(NODES_PER_OPERATION < CHUNKED_LIMIT);
     while !slicer.has_nodes() {
-        let chunk = crate::metadata::Chunk::allocate(memory, slicer.plan()?)?;
+        let chunk = Chunk::allocate(memory, slicer.plan()?)?;
         drop(slicer.install(chunk));
     }
     Ok(())

@@ -17,7 +17,7 @@ pub(crate) use core::sync::atomic::{AtomicU32, Ordering};
 pub(crate) use portable_atomic::{AtomicU32, Ordering};
 
 /// What a thread does between two tries for a spin lock; `attempt` counts from 0.
-pub type BackOffFn = fn(attempt: u32);
+pub type BackOffFn = unsafe extern "C" fn(user_data: *mut c_void, attempt: u32);
 
 /// Takes or gives up the caller's lock.
 pub type LockFn = unsafe extern "C" fn(user_data: *mut c_void);
@@ -26,7 +26,7 @@ pub type LockFn = unsafe extern "C" fn(user_data: *mut c_void);
 ///
 /// It never yields the CPU, because core knows no operating system. Where one exists, pass a function to
 /// [`LockKind::spin_with`] that yields after some tries.
-pub fn back_off(attempt: u32) {
+pub extern "C" fn back_off(_: *mut c_void, attempt: u32) {
     for _ in 0..1u32 << (4 + attempt.min(6)) {
         spin_loop();
     }
@@ -38,7 +38,7 @@ pub struct LockKind(Kind);
 
 #[derive(Clone, Copy, Debug)]
 enum Kind {
-    Spin(BackOffFn),
+    Spin { user_data: *mut c_void, back_off: BackOffFn },
     Hooks { user_data: *mut c_void, lock: LockFn, unlock: LockFn },
     Unlocked,
 }
@@ -54,12 +54,16 @@ impl LockKind {
     /// Wrong under fixed-priority real-time scheduling: a waiter of higher priority keeps the holder from ever
     /// running again. Use [`LockKind::hooks`] there.
     pub const fn spin() -> Self {
-        Self(Kind::Spin(back_off))
+        Self(Kind::Spin { user_data: core::ptr::null_mut(), back_off })
     }
 
-    /// A spin lock with another back-off function.
-    pub const fn spin_with(back_off: BackOffFn) -> Self {
-        Self(Kind::Spin(back_off))
+    /// A spin lock with another back-off function, called with `user_data`.
+    ///
+    /// # Safety
+    /// `back_off` must be callable from every thread that uses the allocator, must not call into slicepool and must
+    /// not unwind.
+    pub const unsafe fn spin_with(user_data: *mut c_void, back_off: BackOffFn) -> Self {
+        Self(Kind::Spin { user_data, back_off })
     }
 
     /// The caller's lock: a mutex, or interrupts off and on again. One lock may serve many allocators.
@@ -82,8 +86,9 @@ impl LockKind {
     /// Waits a little, for the `attempt`-th time, for something another thread is doing.
     pub(crate) fn wait(&self, attempt: u32) {
         match self.0 {
-            Kind::Spin(back_off) => back_off(attempt),
-            Kind::Hooks { .. } => back_off(attempt),
+            // SAFETY: the contract of `LockKind::spin_with`.
+            Kind::Spin { user_data, back_off } => unsafe { back_off(user_data, attempt) },
+            Kind::Hooks { .. } => back_off(core::ptr::null_mut(), attempt),
             // Nobody else can be doing anything.
             Kind::Unlocked => {}
         }
@@ -133,9 +138,9 @@ impl<T> Lock<T> {
     #[inline(always)]
     pub(crate) fn lock(&self) -> Guard<'_, T> {
         let word = match self.kind.0 {
-            Kind::Spin(back_off) => Some(match self.word.try_lock() {
+            Kind::Spin { .. } => Some(match self.word.try_lock() {
                 Some(word) => word,
-                None => self.contend(back_off),
+                None => self.contend(),
             }),
             Kind::Hooks { user_data, lock, .. } => {
                 // SAFETY: the contract of `LockKind::hooks`.
@@ -148,10 +153,10 @@ impl<T> Lock<T> {
     }
 
     #[cold]
-    fn contend(&self, back_off: BackOffFn) -> spin::mutex::SpinMutexGuard<'_, ()> {
+    fn contend(&self) -> spin::mutex::SpinMutexGuard<'_, ()> {
         let mut attempt = 0u32;
         loop {
-            back_off(attempt);
+            self.kind.wait(attempt);
             attempt = attempt.saturating_add(1);
             // Look before trying: a failed exchange would take the line from the holder.
             if self.word.is_locked() {

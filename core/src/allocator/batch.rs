@@ -148,13 +148,15 @@ impl<D: Device> Allocator<D> {
         if let Err(error) = claimed {
             // Nothing but this call changes what it has claimed, so undoing cannot fail.
             let _ = self.for_each_slot(error.index, &id, |pool, id| {
-                pool.slicer.unclaim(id.slot());
+                let slot = pool.slicer.resolve_claimed(id)?;
+                pool.slicer.unclaim(slot);
                 Ok(())
             });
             return Err(error);
         }
         self.for_each_slot(count, &id, |pool, id| {
-            pool.free_slot(id.slot());
+            let slot = pool.slicer.resolve_claimed(id)?;
+            pool.free_slot(slot);
             Ok(())
         })
     }

@@ -34,7 +34,7 @@ impl Error {
 }
 
 /// Keeps the error that is reported.
-fn note(worst: &mut Option<Error>, error: Error) {
+pub(super) fn note(worst: &mut Option<Error>, error: Error) {
     let replaces = match worst {
         // Of several limits the most generous one is of use to the caller.
         Some(Error::TooLarge { limit: known, .. }) => match error {

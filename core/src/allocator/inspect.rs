@@ -1,5 +1,6 @@
 //! Looking at an allocator: what would fit, figures, a walk over everything, the JSON report.
 
+use super::grow::note;
 use super::{Allocator, InFlight};
 use crate::device::Device;
 use crate::error::Error;
@@ -27,7 +28,7 @@ impl<D: Device> Allocator<D> {
             let fit = match cell.rules.fit(request) {
                 Ok(fit) => fit,
                 Err(error) => {
-                    refusal = refusal.or(Some(error));
+                    note(&mut refusal, error);
                     continue;
                 }
             };

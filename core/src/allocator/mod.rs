@@ -255,6 +255,7 @@ impl<D: Device> Allocator<D> {
     /// # Errors
     /// [`Error::Busy`] while slices are live, with the allocator unharmed; [`Error::DeviceFailed`] if the device
     /// refuses to take a page back, with the allocator still holding that page.
+    #[allow(clippy::result_large_err, reason = "a refused allocator is handed back; there is no heap to box it on")]
     pub fn destroy(self) -> Result<D, (Self, Error)> {
         match self.can_destroy(false).and_then(|()| self.cleanup()) {
             Ok(()) => Ok(self.into_device()),

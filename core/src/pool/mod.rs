@@ -431,9 +431,9 @@ impl Pool {
         (self.staying() - self.pages[index].memory.size >= floor).then_some(index)
     }
 
-    /// Bytes reserved in pages that are not on their way back.
+    /// Bytes reserved in pages that serve: neither on their way back nor stuck.
     pub(crate) fn staying(&self) -> u64 {
-        self.pages.reserved() - self.pages.leaving()
+        self.pages.reserved() - self.pages.leaving() - self.pages.stuck_bytes()
     }
 
     /// The device has taken a page back.

@@ -38,7 +38,7 @@ impl Sliced {
         Ok(Self {
             page_size: page,
             max_slice_size: max_slice,
-            max_pages: max_pool_size.map(|cap| if page == 0 { 0 } else { cap / page }),
+            max_pages: max_pool_size.map(|cap| cap.checked_div(page).unwrap_or(0)),
             takes_near_page: match options.near_page {
                 NearPage::WhenUncapped => max_pool_size.is_none(),
                 NearPage::Always => true,

@@ -122,13 +122,18 @@ impl Slicer {
         Err(self.refusal(id))
     }
 
-    /// The slot of a slice that is live or claimed: for queries.
-    pub(crate) fn resolve_for_query(&self, id: SliceId) -> Result<u32, Error> {
+    /// The slot of a slice that a batch has claimed.
+    pub(crate) fn resolve_claimed(&self, id: SliceId) -> Result<u32, Error> {
         let slot = id.slot();
         let claimed = id.tag() == self.tag
             && slot < self.nodes.len()
             && self.nodes[slot].state == state(Kind::Claimed, id.generation());
-        if claimed { Ok(slot) } else { self.resolve(id) }
+        if claimed { Ok(slot) } else { Err(self.refusal(id)) }
+    }
+
+    /// The slot of a slice that is live or claimed: for queries.
+    pub(crate) fn resolve_for_query(&self, id: SliceId) -> Result<u32, Error> {
+        self.resolve_claimed(id).or_else(|_| self.resolve(id))
     }
 
     #[cold]

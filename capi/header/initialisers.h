@@ -1,0 +1,23 @@
+/* Defaults of the structs of this header: every field zero, struct_size set. */
+#define SLICEPOOL_FAILURE_INIT \
+  { (uint32_t)sizeof(slicepool_failure), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL }
+#define SLICEPOOL_DEVICE_INIT \
+  { (uint32_t)sizeof(slicepool_device), 0, NULL, NULL, NULL, NULL }
+#define SLICEPOOL_HOST_INIT \
+  { (uint32_t)sizeof(slicepool_host), 0, NULL, NULL, NULL, NULL, NULL, NULL }
+#define SLICEPOOL_POOL_OPTIONS_INIT \
+  { (uint32_t)sizeof(slicepool_pool_options), 0, 0, 0, 0, 0, 0, 0 }
+#define SLICEPOOL_ALLOCATOR_CONFIG_INIT \
+  { (uint32_t)sizeof(slicepool_allocator_config), 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL }
+#define SLICEPOOL_REQUEST_INIT \
+  { (uint32_t)sizeof(slicepool_request), 0, 0, 0, NULL, NULL }
+#define SLICEPOOL_SLICE_INIT \
+  { (uint32_t)sizeof(slicepool_slice), 0, 0, 0, 0, 0, 0, NULL, NULL }
+#define SLICEPOOL_STATISTICS_INIT \
+  { (uint32_t)sizeof(slicepool_statistics), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define SLICEPOOL_SPACE_CONFIG_INIT \
+  { (uint32_t)sizeof(slicepool_space_config), 0, 0, 0, NULL, NULL }
+#define SLICEPOOL_SPACE_SLICE_INIT \
+  { (uint32_t)sizeof(slicepool_space_slice), 0, 0, 0, 0 }
+#define SLICEPOOL_SPACE_STATISTICS_INIT \
+  { (uint32_t)sizeof(slicepool_space_statistics), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }

@@ -1,0 +1,39 @@
+/*
+ * slicepool: memory pools for memory that the CPU may not be able to touch.
+ *
+ * A device (a GPU driver, a firmware heap, pinned host memory, a file mapping) gives out large PAGES through callbacks
+ * that you provide. slicepool cuts them into SLICES, joins freed slices again, and keeps its books elsewhere: no byte
+ * of the library's bookkeeping ever lies in device memory.
+ *
+ *     your engine --slicepool_allocate()--> POOL --your callback--> device
+ *
+ *     page 1  [ slice | slice |  free   | slice |   untouched tail    ]
+ *     page 2  [ slice |           free                                ]
+ *
+ * Allocating and freeing take constant time however many slices and pages there are.
+ *
+ * RESULTS. Functions answer SLICEPOOL_OK (0) or a negative SLICEPOOL_ERROR_ code. A function that fails has changed
+ * nothing and has not touched its out-parameters, unless its comment says otherwise. NULL where an object, a struct or
+ * an out-parameter is expected is an error, not a crash. Details (sizes, limits, the device's own code) go into a
+ * slicepool_failure where you pass one.
+ *
+ * STRUCTS begin with `struct_size`, which the caller sets: initialise them with the SLICEPOOL_..._INIT macros (or
+ * slicepool_struct_default()), also those that a function fills in. Zero in any field is its default. Unknown flags
+ * and non-zero reserved fields are refused, so that they can get a meaning later.
+ *
+ * OWNERSHIP. The library copies what it is given and frees what it allocates; you never free() anything it returns.
+ * Slices are named by 64-bit handles: 0 means none, and a handle that was freed is never accepted again.
+ *
+ * THREADS. Every function may be called by any thread at any time, except: destroying and abandoning, which nobody
+ * else may be racing with, and slicepool_space_ functions, which one thread at a time may call on one space. Not from
+ * signal or interrupt handlers that may have interrupted a call on the same allocator (unless your lock hooks turn
+ * interrupts off). After fork() the child may only abandon allocators of its parent.
+ *
+ * CALLBACKS get your `user_data` first. No lock is held while one runs, so it may be slow and may call back into the
+ * same allocator. It must not throw, longjmp or unwind.
+ *
+ * VERSIONS. Compare SLICEPOOL_VERSION_NUMBER with slicepool_version(). Structs grow at their end only, and codes are
+ * never reused; both sides may be older or newer than the other.
+ *
+ * ABORTING. The library never ends the process, short of a bug inside it.
+ */

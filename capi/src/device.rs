@@ -1,0 +1,259 @@
+//! Device callbacks, and the device that is built in.
+
+use crate::abi::{self, Refusal, Struct, invalid};
+use crate::result::{
+    SLICEPOOL_ERROR_DEVICE_FAILED, SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY, SLICEPOOL_OK, finish, slicepool_result,
+};
+use core::ffi::c_void;
+use core::ptr;
+use slicepool_core::{Device, DeviceError, DeviceMemory, HostDevice, PageRequest};
+
+/// What a device is asked for.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct slicepool_page_request {
+    /// sizeof(slicepool_page_request) as the library knows it.
+    pub struct_size: u32,
+    /// Index of the pool that grows.
+    pub pool: u32,
+    /// Bytes, never 0.
+    pub size: u64,
+    /// The page's address must be a multiple of this, a power of two.
+    pub alignment: u64,
+}
+
+/// A page: memory that a device has given out.
+///
+/// `handle` and `address` together must differ between pages that are live at the same time.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct slicepool_device_memory {
+    /// sizeof(slicepool_device_memory) as the library knows it.
+    pub struct_size: u32,
+    /// On failure: the device's own code, which comes back in slicepool_failure.device_code.
+    pub device_code: i32,
+    /// The device's own name for the memory: a VkDeviceMemory, an address, a file offset. Any value but UINT64_MAX,
+    /// which is what the library puts here before it calls.
+    pub handle: u64,
+    /// Address as the device sees it, 0 if it has none.
+    pub address: u64,
+    /// Bytes, filled in by the library: what was asked for.
+    pub size: u64,
+    /// Where the CPU sees the memory, NULL if it does not. The library never reads or writes there.
+    pub mapped: *mut c_void,
+    /// For the device's own use: comes back in `deallocate`.
+    pub context: *mut c_void,
+}
+
+/// Takes a page from the device. Fills in `memory` and answers SLICEPOOL_OK, or answers
+/// SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY or SLICEPOOL_ERROR_DEVICE_FAILED. Anything else counts as the latter.
+pub type slicepool_device_allocate_fn = Option<
+    unsafe extern "C" fn(
+        user_data: *mut c_void,
+        request: *const slicepool_page_request,
+        memory: *mut slicepool_device_memory,
+    ) -> slicepool_result,
+>;
+
+/// Takes a page back: exactly what `allocate` filled in. Any answer but SLICEPOOL_OK means that the device keeps the
+/// page as it is; it is asked again at the next trim and when the allocator is destroyed.
+pub type slicepool_device_deallocate_fn =
+    Option<unsafe extern "C" fn(user_data: *mut c_void, memory: *const slicepool_device_memory) -> slicepool_result>;
+
+/// What gives out memory. Copied when an allocator is created.
+///
+/// The callbacks run on the thread whose call needs them, with no lock held: they may be slow, and may call back into
+/// the allocator (where destroying it answers SLICEPOOL_ERROR_BUSY). They must not throw, longjmp or unwind.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct slicepool_device {
+    /// sizeof(slicepool_device), set by the caller.
+    pub struct_size: u32,
+    /// 0.
+    pub reserved: u32,
+    /// First argument of every callback.
+    pub user_data: *mut c_void,
+    /// Required.
+    pub allocate: slicepool_device_allocate_fn,
+    /// Required.
+    pub deallocate: slicepool_device_deallocate_fn,
+    /// NULL.
+    pub reserved_pointer: *mut c_void,
+}
+
+// SAFETY: repr(C), no padding on any target (checked by the layout tests), plain numbers and pointers.
+unsafe impl Struct for slicepool_page_request {
+    const NAME: &'static core::ffi::CStr = c"request";
+}
+// SAFETY: as above.
+unsafe impl Struct for slicepool_device_memory {
+    const NAME: &'static core::ffi::CStr = c"memory";
+}
+// SAFETY: as above; NULL is a valid callback pointer.
+unsafe impl Struct for slicepool_device {
+    const NAME: &'static core::ffi::CStr = c"device";
+}
+
+/// The caller's callbacks as core's device.
+pub(crate) struct CallbackDevice {
+    user_data: *mut c_void,
+    allocate: unsafe extern "C" fn(
+        *mut c_void,
+        *const slicepool_page_request,
+        *mut slicepool_device_memory,
+    ) -> slicepool_result,
+    deallocate: unsafe extern "C" fn(*mut c_void, *const slicepool_device_memory) -> slicepool_result,
+}
+
+// SAFETY: the header demands callbacks that any thread may call.
+unsafe impl Send for CallbackDevice {}
+// SAFETY: as above.
+unsafe impl Sync for CallbackDevice {}
+
+impl CallbackDevice {
+    /// # Safety
+    /// `device` is NULL or points to `struct_size` readable bytes; the callbacks keep the promises of the header.
+    pub(crate) unsafe fn read(device: *const slicepool_device) -> Result<Self, Refusal> {
+        // SAFETY: passed on from the caller.
+        let device = unsafe { abi::read(device)? };
+        if device.reserved != 0 || !device.reserved_pointer.is_null() {
+            return Err(invalid(c"reserved", u64::from(device.reserved)));
+        }
+        Ok(Self {
+            user_data: device.user_data,
+            allocate: device.allocate.ok_or_else(|| invalid(c"allocate", 0))?,
+            deallocate: device.deallocate.ok_or_else(|| invalid(c"deallocate", 0))?,
+        })
+    }
+}
+
+/// What a callback's answer means. The device's own code is preferred to the number it answered.
+fn judge(answer: slicepool_result, device_code: i32) -> Result<(), DeviceError> {
+    let code = if device_code != 0 { device_code } else { answer };
+    match answer {
+        SLICEPOOL_OK => Ok(()),
+        SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY => Err(DeviceError::OutOfMemory(code)),
+        SLICEPOOL_ERROR_DEVICE_FAILED => Err(DeviceError::Failed(code)),
+        unknown => Err(DeviceError::UnknownResult(unknown)),
+    }
+}
+
+impl Device for CallbackDevice {
+    fn allocate(&self, request: &PageRequest) -> Result<DeviceMemory, DeviceError> {
+        let page = slicepool_page_request {
+            struct_size: size_of::<slicepool_page_request>() as u32,
+            pool: request.pool,
+            size: request.size,
+            alignment: request.alignment,
+        };
+        let mut memory = slicepool_device_memory {
+            struct_size: size_of::<slicepool_device_memory>() as u32,
+            device_code: 0,
+            handle: u64::MAX,
+            address: 0,
+            size: request.size,
+            mapped: ptr::null_mut(),
+            context: ptr::null_mut(),
+        };
+        // SAFETY: the contract of `read`.
+        let answer = unsafe { (self.allocate)(self.user_data, &raw const page, &raw mut memory) };
+        judge(answer, memory.device_code)?;
+        Ok(DeviceMemory {
+            handle: memory.handle,
+            address: memory.address,
+            mapped: memory.mapped.cast(),
+            size: request.size,
+            context: memory.context.cast(),
+        })
+    }
+
+    fn deallocate(&self, memory: &DeviceMemory) -> Result<(), DeviceError> {
+        let memory = slicepool_device_memory {
+            struct_size: size_of::<slicepool_device_memory>() as u32,
+            device_code: 0,
+            handle: memory.handle,
+            address: memory.address,
+            size: memory.size,
+            mapped: memory.mapped.cast(),
+            context: memory.context.cast(),
+        };
+        // SAFETY: the contract of `read`.
+        judge(unsafe { (self.deallocate)(self.user_data, &raw const memory) }, 0)
+    }
+}
+
+/// Fills in a device whose pages are host memory of the C library: for staging memory, tests and first steps.
+///
+/// Handle and address of its pages are their address; they are mapped where they lie.
+///
+/// @param device  filled in; its struct_size must be set
+/// @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+///
+/// Threads: any. Cost: constant.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slicepool_host_device(device: *mut slicepool_device) -> slicepool_result {
+    unsafe extern "C" fn allocate(
+        _: *mut c_void,
+        request: *const slicepool_page_request,
+        memory: *mut slicepool_device_memory,
+    ) -> slicepool_result {
+        // SAFETY: the library passes whole structs; so does everybody else who calls a device.
+        let (request, memory) = unsafe { (&*request, &mut *memory) };
+        let mut page = PageRequest::new(request.size, request.alignment);
+        page.pool = request.pool;
+        match HostDevice::new().allocate(&page) {
+            Ok(given) => {
+                memory.handle = given.handle;
+                memory.address = given.address;
+                memory.mapped = given.mapped.cast();
+                memory.context = given.context.cast();
+                SLICEPOOL_OK
+            }
+            Err(_) => SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY,
+        }
+    }
+    unsafe extern "C" fn deallocate(_: *mut c_void, memory: *const slicepool_device_memory) -> slicepool_result {
+        // SAFETY: as above.
+        let memory = unsafe { &*memory };
+        let memory = DeviceMemory {
+            handle: memory.handle,
+            address: memory.address,
+            mapped: memory.mapped.cast(),
+            size: memory.size,
+            context: memory.context.cast(),
+        };
+        if HostDevice::new().deallocate(&memory).is_ok() { SLICEPOOL_OK } else { SLICEPOOL_ERROR_DEVICE_FAILED }
+    }
+    // SAFETY: the caller's struct, checked by its size.
+    finish(unsafe {
+        abi::struct_size(device).map(|size| {
+            let filled = slicepool_device {
+                struct_size: size,
+                reserved: 0,
+                user_data: ptr::null_mut(),
+                allocate: Some(allocate),
+                deallocate: Some(deallocate),
+                reserved_pointer: ptr::null_mut(),
+            };
+            abi::write(device, size, &filled);
+        })
+    })
+}
+
+/// sizeof(slicepool_device) as the library sees it, for bindings.
+#[unsafe(no_mangle)]
+pub extern "C" fn slicepool_sizeof_device() -> u32 {
+    size_of::<slicepool_device>() as u32
+}
+
+/// sizeof(slicepool_device_memory) as the library sees it, for bindings.
+#[unsafe(no_mangle)]
+pub extern "C" fn slicepool_sizeof_device_memory() -> u32 {
+    size_of::<slicepool_device_memory>() as u32
+}
+
+/// sizeof(slicepool_page_request) as the library sees it, for bindings.
+#[unsafe(no_mangle)]
+pub extern "C" fn slicepool_sizeof_page_request() -> u32 {
+    size_of::<slicepool_page_request>() as u32
+}

@@ -1,0 +1,256 @@
+//! Result codes and the details of a failure.
+
+use crate::abi::{self, Refusal, Struct};
+use core::ffi::{c_char, c_void};
+use core::ptr;
+use slicepool_core::{BatchError, DeviceFault, Error};
+
+/// What a function came to: SLICEPOOL_OK, or one of the negative codes below. Codes are never reused.
+pub type slicepool_result = i32;
+
+/// Success.
+pub const SLICEPOOL_OK: i32 = 0;
+/// An argument is NULL or outside its bounds; nothing has changed.
+pub const SLICEPOOL_ERROR_INVALID_ARGUMENT: i32 = -1;
+/// The handle's slice has been freed.
+pub const SLICEPOOL_ERROR_STALE_HANDLE: i32 = -2;
+/// The handle was never given out by this allocator or space.
+pub const SLICEPOOL_ERROR_FOREIGN_HANDLE: i32 = -3;
+/// Larger than anything that could ever be served.
+pub const SLICEPOOL_ERROR_TOO_LARGE: i32 = -4;
+/// The pool is at its cap, or the space is full. Freeing may help.
+pub const SLICEPOOL_ERROR_POOL_CAPACITY_EXCEEDED: i32 = -5;
+/// The device has no memory left. Also what a device callback answers to say so.
+pub const SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY: i32 = -8;
+/// The device failed, or broke a rule of its callbacks. Also what a device callback answers to say so.
+pub const SLICEPOOL_ERROR_DEVICE_FAILED: i32 = -9;
+/// The host has no memory left for bookkeeping.
+pub const SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY: i32 = -10;
+/// Slices are live, or a callback is running: the object cannot go away now.
+pub const SLICEPOOL_ERROR_BUSY: i32 = -11;
+/// This library does not do what was asked.
+pub const SLICEPOOL_ERROR_NOT_SUPPORTED: i32 = -12;
+/// A struct uses fields that this version of the library does not know.
+pub const SLICEPOOL_ERROR_VERSION_MISMATCH: i32 = -13;
+/// All slots for slices are taken.
+pub const SLICEPOOL_ERROR_TOO_MANY_SLICES: i32 = -16;
+/// A slice cannot grow where it lies: what follows it is in use.
+pub const SLICEPOOL_ERROR_NO_ROOM: i32 = -20;
+
+/// In `slicepool_failure.device_fault`: the device is not to blame.
+pub const SLICEPOOL_DEVICE_FAULT_NONE: u32 = 0;
+/// The device reported a failure.
+pub const SLICEPOOL_DEVICE_FAULT_REPORTED: u32 = 1;
+/// A callback answered a result that does not exist; `device_code` has it.
+pub const SLICEPOOL_DEVICE_FAULT_UNKNOWN_RESULT: u32 = 2;
+/// `allocate` answered SLICEPOOL_OK without filling in a handle.
+pub const SLICEPOOL_DEVICE_FAULT_NOT_FILLED: u32 = 3;
+/// The page's address is not aligned as asked; the page was given back.
+pub const SLICEPOOL_DEVICE_FAULT_MISALIGNED: u32 = 4;
+/// The device gave out memory that is live already; it was not given back.
+pub const SLICEPOOL_DEVICE_FAULT_DUPLICATE: u32 = 5;
+/// The device refused to take memory back.
+pub const SLICEPOOL_DEVICE_FAULT_REFUSED: u32 = 6;
+
+/// Details of a failure. Written only when a call fails that was given one; fields that say nothing about the
+/// failure at hand are 0.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct slicepool_failure {
+    /// sizeof(slicepool_failure), set by the caller.
+    pub struct_size: u32,
+    /// The result of the call.
+    pub result: i32,
+    /// Bytes asked for.
+    pub size: u64,
+    /// The most that could have been asked for: the cap of the pool, the limit of a request, the room of a slice.
+    pub limit: u64,
+    /// Requested bytes of live slices.
+    pub in_use: u64,
+    /// A free range of at least this many bytes exists; slicepool_largest_free() is exact.
+    pub largest_free: u64,
+    /// The value that was refused, for SLICEPOOL_ERROR_INVALID_ARGUMENT.
+    pub value: u64,
+    /// Live slices, for SLICEPOOL_ERROR_BUSY.
+    pub live: u64,
+    /// Pages being taken from the device, or callbacks running, at that moment.
+    pub in_flight: u32,
+    /// Position of the element that was refused, in calls with many.
+    pub index: u32,
+    /// The device's own code.
+    pub device_code: i32,
+    /// A SLICEPOOL_DEVICE_FAULT_ code.
+    pub device_fault: u32,
+    /// Name of the argument or field that was refused: a static string, or NULL.
+    pub field: *const c_char,
+    /// NULL.
+    pub reserved: *mut c_void,
+}
+
+// SAFETY: repr(C), no padding on any target (checked by the layout tests), plain numbers and pointers.
+unsafe impl Struct for slicepool_failure {
+    const NAME: &'static core::ffi::CStr = c"failure";
+}
+
+impl slicepool_failure {
+    const NONE: Self = Self {
+        struct_size: size_of::<Self>() as u32,
+        result: SLICEPOOL_OK,
+        size: 0,
+        limit: 0,
+        in_use: 0,
+        largest_free: 0,
+        value: 0,
+        live: 0,
+        in_flight: 0,
+        index: 0,
+        device_code: 0,
+        device_fault: SLICEPOOL_DEVICE_FAULT_NONE,
+        field: ptr::null(),
+        reserved: ptr::null_mut(),
+    };
+}
+
+/// The result code of a refusal, and its details.
+fn describe(refusal: &Refusal) -> slicepool_failure {
+    let mut failure = slicepool_failure::NONE;
+    let error = match refusal {
+        Refusal::Newer => {
+            failure.result = SLICEPOOL_ERROR_VERSION_MISMATCH;
+            return failure;
+        }
+        Refusal::Error(error) => error,
+    };
+    failure.result = match *error {
+        Error::InvalidArgument { field, value } => {
+            failure.field = field.as_ptr();
+            failure.value = value;
+            SLICEPOOL_ERROR_INVALID_ARGUMENT
+        }
+        Error::StaleHandle => SLICEPOOL_ERROR_STALE_HANDLE,
+        Error::ForeignHandle => SLICEPOOL_ERROR_FOREIGN_HANDLE,
+        Error::TooLarge { size, limit } => {
+            failure.size = size;
+            failure.limit = limit;
+            SLICEPOOL_ERROR_TOO_LARGE
+        }
+        Error::PoolCapacityExceeded { size, capacity, in_use, largest_free, growths_in_flight } => {
+            failure.size = size;
+            failure.limit = capacity;
+            failure.in_use = in_use;
+            failure.largest_free = largest_free;
+            failure.in_flight = growths_in_flight;
+            SLICEPOOL_ERROR_POOL_CAPACITY_EXCEEDED
+        }
+        Error::OutOfDeviceMemory { size, code } => {
+            failure.size = size;
+            failure.device_code = code;
+            SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY
+        }
+        Error::DeviceFailed { fault, code } => {
+            failure.device_code = code;
+            failure.device_fault = match fault {
+                DeviceFault::UnknownResult => SLICEPOOL_DEVICE_FAULT_UNKNOWN_RESULT,
+                DeviceFault::NotFilled => SLICEPOOL_DEVICE_FAULT_NOT_FILLED,
+                DeviceFault::Misaligned => SLICEPOOL_DEVICE_FAULT_MISALIGNED,
+                DeviceFault::Duplicate => SLICEPOOL_DEVICE_FAULT_DUPLICATE,
+                DeviceFault::Refused => SLICEPOOL_DEVICE_FAULT_REFUSED,
+                _ => SLICEPOOL_DEVICE_FAULT_REPORTED,
+            };
+            SLICEPOOL_ERROR_DEVICE_FAILED
+        }
+        Error::OutOfHostMemory { bytes } => {
+            failure.size = bytes;
+            SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY
+        }
+        Error::Busy { live, in_use, in_flight } => {
+            failure.live = live;
+            failure.in_use = in_use;
+            failure.in_flight = in_flight;
+            SLICEPOOL_ERROR_BUSY
+        }
+        Error::NoRoom { size, available } => {
+            failure.size = size;
+            failure.limit = available;
+            SLICEPOOL_ERROR_NO_ROOM
+        }
+        Error::TooManySlices { limit } => {
+            failure.limit = u64::from(limit);
+            SLICEPOOL_ERROR_TOO_MANY_SLICES
+        }
+        _ => SLICEPOOL_ERROR_NOT_SUPPORTED,
+    };
+    failure
+}
+
+/// The code of a refusal.
+#[cold]
+pub(crate) fn code(refusal: &Refusal) -> slicepool_result {
+    describe(refusal).result
+}
+
+/// Turns what a function did into its result.
+#[inline]
+pub(crate) fn finish(outcome: Result<(), Refusal>) -> slicepool_result {
+    match outcome {
+        Ok(()) => SLICEPOOL_OK,
+        Err(refusal) => code(&refusal),
+    }
+}
+
+/// The same, with the details written where the caller wants them. A `failure` that is NULL or malformed gets none.
+///
+/// # Safety
+/// `failure` is NULL or points to a writable `slicepool_failure`.
+pub(crate) unsafe fn finish_with(
+    outcome: Result<(), Refusal>,
+    index: u32,
+    failure: *mut slicepool_failure,
+) -> slicepool_result {
+    let Err(refusal) = outcome else { return SLICEPOOL_OK };
+    let details = slicepool_failure { index, ..describe(&refusal) };
+    // SAFETY: passed on from the caller; the size was checked.
+    unsafe {
+        if let Ok(size) = abi::struct_size(failure) {
+            abi::write(failure, size, &details);
+        }
+    }
+    details.result
+}
+
+/// Splits the error of a call with many elements.
+pub(crate) fn split(outcome: Result<(), BatchError>) -> (Result<(), Refusal>, u32) {
+    match outcome {
+        Ok(()) => (Ok(()), 0),
+        Err(BatchError { index, error }) => (Err(error.into()), index),
+    }
+}
+
+/// A short English text for any result: static, never NULL, also for numbers that are no result.
+#[unsafe(no_mangle)]
+pub extern "C" fn slicepool_result_string(result: slicepool_result) -> *const c_char {
+    let text = match result {
+        SLICEPOOL_OK => c"success",
+        SLICEPOOL_ERROR_INVALID_ARGUMENT => c"invalid argument",
+        SLICEPOOL_ERROR_STALE_HANDLE => c"stale handle: the slice has been freed",
+        SLICEPOOL_ERROR_FOREIGN_HANDLE => c"foreign handle: never given out by this object",
+        SLICEPOOL_ERROR_TOO_LARGE => c"too large to be served ever",
+        SLICEPOOL_ERROR_POOL_CAPACITY_EXCEEDED => c"pool capacity exceeded",
+        SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY => c"out of device memory",
+        SLICEPOOL_ERROR_DEVICE_FAILED => c"device failed",
+        SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY => c"out of host memory",
+        SLICEPOOL_ERROR_BUSY => c"busy: slices are live or a callback is running",
+        SLICEPOOL_ERROR_NOT_SUPPORTED => c"not supported",
+        SLICEPOOL_ERROR_VERSION_MISMATCH => c"version mismatch: a struct is newer than the library",
+        SLICEPOOL_ERROR_TOO_MANY_SLICES => c"too many slices",
+        SLICEPOOL_ERROR_NO_ROOM => c"no room: what follows the slice is in use",
+        _ => c"unknown result",
+    };
+    text.as_ptr()
+}
+
+/// sizeof(slicepool_failure) as the library sees it, for bindings.
+#[unsafe(no_mangle)]
+pub extern "C" fn slicepool_sizeof_failure() -> u32 {
+    size_of::<slicepool_failure>() as u32
+}

@@ -1,0 +1,102 @@
+//! What a program without the Rust standard library needs: memory from the C library, and an end for panics.
+
+use core::alloc::{GlobalAlloc, Layout};
+use core::ffi::c_void;
+use core::panic::PanicInfo;
+use slicepool_core::{LockKind, back_off};
+
+/// The C library's allocator: the default of `slicepool_host`.
+struct CAllocator;
+
+// SAFETY: malloc and its relatives give memory that stays valid until it is freed; the size is passed on, and an
+// alignment that malloc does not promise goes to the function that takes one.
+unsafe impl GlobalAlloc for CAllocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: plain calls into the C library.
+        unsafe {
+            if layout.align() <= align_of::<libc::max_align_t>() {
+                return libc::malloc(layout.size()).cast();
+            }
+            aligned::allocate(layout)
+        }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: `memory` came from `alloc` with the same layout, so from the same branch.
+        unsafe {
+            if layout.align() <= align_of::<libc::max_align_t>() {
+                libc::free(memory.cast());
+            } else {
+                aligned::free(memory);
+            }
+        }
+    }
+}
+
+#[cfg(not(windows))]
+mod aligned {
+    use core::alloc::Layout;
+
+    pub(super) unsafe fn allocate(layout: Layout) -> *mut u8 {
+        let mut memory = core::ptr::null_mut();
+        // SAFETY: the alignment is a power of two above that of max_align_t, so a multiple of a pointer's size.
+        let failed = unsafe { libc::posix_memalign(&raw mut memory, layout.align(), layout.size()) } != 0;
+        if failed { core::ptr::null_mut() } else { memory.cast() }
+    }
+
+    pub(super) unsafe fn free(memory: *mut u8) {
+        // SAFETY: from posix_memalign.
+        unsafe { libc::free(memory.cast()) }
+    }
+}
+
+#[cfg(windows)]
+mod aligned {
+    use core::alloc::Layout;
+
+    pub(super) unsafe fn allocate(layout: Layout) -> *mut u8 {
+        // SAFETY: the alignment is a power of two.
+        unsafe { libc::aligned_malloc(layout.size(), layout.align()).cast() }
+    }
+
+    pub(super) unsafe fn free(memory: *mut u8) {
+        // SAFETY: from aligned_malloc.
+        unsafe { libc::aligned_free(memory.cast()) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: CAllocator = CAllocator;
+
+/// Tries after which a waiting thread gives up the CPU.
+const TRIES_BEFORE_YIELD: u32 = 8;
+
+/// The default lock: spins with growing pauses, then lets other threads run.
+pub(crate) fn default_lock() -> LockKind {
+    unsafe extern "C" fn wait(user_data: *mut c_void, attempt: u32) {
+        if attempt < TRIES_BEFORE_YIELD {
+            return back_off(user_data, attempt);
+        }
+        #[cfg(unix)]
+        // SAFETY: takes no argument and cannot fail in a way that matters.
+        unsafe {
+            libc::sched_yield();
+        }
+        #[cfg(not(unix))]
+        back_off(user_data, attempt);
+    }
+    // SAFETY: `wait` may be called by any thread, calls nothing of slicepool and does not unwind.
+    unsafe { LockKind::spin_with(core::ptr::null_mut(), wait) }
+}
+
+/// A panic is a bug inside the library: there is no state worth going on with.
+#[panic_handler]
+fn panic(_: &PanicInfo<'_>) -> ! {
+    // SAFETY: ends the process.
+    unsafe { libc::abort() }
+}
+
+// Without link-time optimisation the precompiled `core` still names the unwinder's entry point, which nothing calls
+// when panics abort. Weak, so that two such libraries fit into one program.
+#[cfg(all(not(target_os = "none"), not(windows), not(target_vendor = "apple")))]
+core::arch::global_asm!(".weak rust_eh_personality", "rust_eh_personality:");

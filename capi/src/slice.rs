@@ -1,0 +1,353 @@
+//! Slices: allocating, freeing, looking.
+
+use crate::abi::{self, Refusal, Struct, invalid};
+use crate::allocator::slicepool_allocator;
+use crate::result::{SLICEPOOL_OK, code, finish, finish_with, slicepool_failure, slicepool_result, split};
+use core::ffi::c_void;
+use core::ptr;
+use slicepool_core::{Error, Request, Slice, SliceId};
+
+/// What a slice must be like. All zero but `struct_size` and `size` is a good start.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct slicepool_request {
+    /// sizeof(slicepool_request), set by the caller.
+    pub struct_size: u32,
+    /// 0: there are no flags yet.
+    pub flags: u32,
+    /// Bytes, at least 1.
+    pub size: u64,
+    /// The slice's offset, and its address where it has one, will be a multiple of this power of two; 0: the pool's
+    /// granule. At most the page alignment.
+    pub alignment: u64,
+    /// Where the details of a failure go; may be NULL.
+    pub failure: *mut slicepool_failure,
+    /// NULL.
+    pub reserved: *mut c_void,
+}
+
+/// A piece of a page: [offset, offset + size) of the device memory named `memory`. Copy it freely; only `id` is ever
+/// trusted.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct slicepool_slice {
+    /// sizeof(slicepool_slice), set by the caller.
+    pub struct_size: u32,
+    /// 0.
+    pub reserved: u32,
+    /// What frees the slice; never 0, never given out again.
+    pub id: u64,
+    /// Handle of the page, as the device filled it in.
+    pub memory: u64,
+    /// Bytes from the start of the page.
+    pub offset: u64,
+    /// Usable bytes: those asked for, rounded up to the granule.
+    pub size: u64,
+    /// Address of the slice as the device sees it, 0 if the device gives none.
+    pub address: u64,
+    /// Where the CPU sees the slice, NULL if it does not.
+    pub mapped: *mut c_void,
+    /// NULL.
+    pub user_data: *mut c_void,
+}
+
+// SAFETY: repr(C), no padding on any target (checked by the layout tests), plain numbers and pointers.
+unsafe impl Struct for slicepool_request {
+    const NAME: &'static core::ffi::CStr = c"request";
+}
+// SAFETY: as above.
+unsafe impl Struct for slicepool_slice {
+    const NAME: &'static core::ffi::CStr = c"slice";
+}
+
+impl slicepool_request {
+    #[inline]
+    fn check(&self) -> Result<Request, Refusal> {
+        if self.flags != 0 {
+            return Err(invalid(c"flags", u64::from(self.flags)));
+        }
+        if !self.reserved.is_null() {
+            return Err(invalid(c"reserved", self.reserved.addr() as u64));
+        }
+        Ok(Request::new(self.size).aligned(if self.alignment == 0 { 1 } else { self.alignment }))
+    }
+}
+
+impl From<&Slice> for slicepool_slice {
+    #[inline]
+    fn from(slice: &Slice) -> Self {
+        Self {
+            struct_size: size_of::<Self>() as u32,
+            reserved: 0,
+            id: slice.id.to_raw(),
+            memory: slice.memory,
+            offset: slice.offset,
+            size: slice.size,
+            address: slice.address,
+            mapped: slice.mapped.cast(),
+            user_data: ptr::null_mut(),
+        }
+    }
+}
+
+/// A handle that must name something.
+pub(crate) fn handle(id: u64) -> Result<SliceId, Refusal> {
+    SliceId::from_raw(id).ok_or_else(|| invalid(c"id", 0))
+}
+
+/// Hands out a slice.
+///
+/// @param request  read only; request->failure gets the details of a failure
+/// @param slice    filled in on success; its struct_size must be set
+/// @return SLICEPOOL_ERROR_INVALID_ARGUMENT (size 0; an alignment that is no power of two or above the page
+///         alignment; NULL; unknown flags), SLICEPOOL_ERROR_TOO_LARGE, SLICEPOOL_ERROR_POOL_CAPACITY_EXCEEDED,
+///         SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY, SLICEPOOL_ERROR_DEVICE_FAILED, SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY,
+///         SLICEPOOL_ERROR_TOO_MANY_SLICES, SLICEPOOL_ERROR_VERSION_MISMATCH
+///
+/// Threads: any. Cost: constant if memory that is held serves the request by its size class; otherwise one device
+/// call, or before a refusal one look at every free range that could hold it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slicepool_allocate(
+    allocator: *mut slicepool_allocator,
+    request: *const slicepool_request,
+    slice: *mut slicepool_slice,
+) -> slicepool_result {
+    // SAFETY: the caller passes what the header demands.
+    unsafe {
+        let request = match abi::read(request) {
+            Ok(request) => request,
+            Err(refusal) => return code(&refusal),
+        };
+        let outcome = (|| {
+            let inner = slicepool_allocator::get(allocator)?;
+            let size = abi::struct_size(slice)?;
+            let placed = inner.allocate(&request.check()?)?;
+            abi::write(slice, size, &slicepool_slice::from(&placed));
+            Ok(())
+        })();
+        if outcome.is_ok() { SLICEPOOL_OK } else { finish_with(outcome, 0, request.failure) }
+    }
+}
+
+/// Hands out a slice for each request, or none at all.
+///
+/// If one is refused, the slices placed before it are freed again, and the pages taken from the device for them are
+/// given back.
+///
+/// @param requests  `count` structs, all with the struct_size of the first
+/// @param count     0 is fine
+/// @param slices    `count` structs, all with the struct_size of the first; filled in on success
+/// @return as slicepool_allocate(); the details go to the failure of the request that was refused, or else of the
+///         first
+///
+/// Threads: any; others see the slices come one by one. Cost: that of the single calls, and two host allocations.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slicepool_allocate_many(
+    allocator: *mut slicepool_allocator,
+    requests: *const slicepool_request,
+    count: u32,
+    slices: *mut slicepool_slice,
+) -> slicepool_result {
+    // SAFETY: the caller passes what the header demands.
+    unsafe {
+        let mut index = 0;
+        let outcome = (|| {
+            let inner = slicepool_allocator::get(allocator)?;
+            if count == 0 {
+                return Ok(());
+            }
+            let (stride, out_stride) = (abi::struct_size(requests)?, abi::struct_size(slices)?);
+            for i in 0..count {
+                // Everything is read before anything is done.
+                index = i;
+                abi::element(requests, stride, i)?.check()?;
+                abi::check_element(slices, out_stride, i)?;
+            }
+            let request = |i| match abi::element(requests, stride, i).and_then(|request| request.check()) {
+                Ok(request) => Ok(request),
+                // It was fine just now: another thread writes to it.
+                Err(_) => Err(Error::InvalidArgument { field: c"requests", value: u64::from(i) }),
+            };
+            let batch = inner.allocate_each(count, request).map_err(|refused| {
+                index = refused.index;
+                refused.error
+            })?;
+            for (i, placed) in batch.iter().enumerate() {
+                let out = slices.byte_add(out_stride as usize * i);
+                abi::write(out, out_stride, &slicepool_slice::from(placed));
+            }
+            Ok(())
+        })();
+        if outcome.is_ok() {
+            return SLICEPOOL_OK;
+        }
+        let failure_of = |i| {
+            let stride = abi::struct_size(requests).unwrap_or(0);
+            abi::element(requests, stride, i).map_or(ptr::null_mut(), |request| request.failure)
+        };
+        let own = failure_of(index);
+        finish_with(outcome, index, if own.is_null() { failure_of(0) } else { own })
+    }
+}
+
+/// Takes a slice back. Its page stays with the allocator until it is trimmed. Any thread may free what another
+/// allocated.
+///
+/// @param id  of a live slice; 0 is ignored
+/// @return SLICEPOOL_ERROR_STALE_HANDLE if it has been freed before, SLICEPOOL_ERROR_FOREIGN_HANDLE if it was never
+///         this allocator's; nothing changes then
+///
+/// Threads: any. Cost: constant.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slicepool_free(allocator: *mut slicepool_allocator, id: u64) -> slicepool_result {
+    // SAFETY: the caller passes what the header demands.
+    let outcome = match (unsafe { slicepool_allocator::get(allocator) }, SliceId::from_raw(id)) {
+        (Ok(inner), Some(id)) => inner.free(id).map_err(Refusal::from),
+        (Ok(_), None) => Ok(()),
+        (Err(refusal), _) => Err(refusal),
+    };
+    finish(outcome)
+}
+
+/// Takes slices back: all of them, or none if one handle is refused.
+///
+/// @param ids      `count` handles; zeros are ignored; a handle that occurs twice is stale
+/// @param failure  may be NULL; `index` tells which handle was refused
+/// @return as slicepool_free()
+///
+/// Threads: any; others see the slices go one by one. Cost: that of the single calls, with fewer locks taken.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slicepool_free_many(
+    allocator: *mut slicepool_allocator,
+    ids: *const u64,
+    count: u32,
+    failure: *mut slicepool_failure,
+) -> slicepool_result {
+    // SAFETY: the caller passes what the header demands.
+    unsafe {
+        let (outcome, index) = match slicepool_allocator::get(allocator) {
+            Err(refusal) => (Err(refusal), 0),
+            Ok(_) if count == 0 => (Ok(()), 0),
+            Ok(_) if ids.is_null() => (Err(invalid(c"ids", 0)), 0),
+            Ok(inner) => split(inner.free_each(count, |i| SliceId::from_raw(ids.add(i as usize).read()))),
+        };
+        finish_with(outcome, index, failure)
+    }
+}
+
+/// The slice of a handle, as it was handed out or last resized.
+///
+/// @param slice  filled in on success; its struct_size must be set
+/// @return SLICEPOOL_ERROR_STALE_HANDLE, SLICEPOOL_ERROR_FOREIGN_HANDLE, SLICEPOOL_ERROR_INVALID_ARGUMENT (id 0)
+///
+/// Threads: any. Cost: constant.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slicepool_slice_get(
+    allocator: *mut slicepool_allocator,
+    id: u64,
+    slice: *mut slicepool_slice,
+) -> slicepool_result {
+    // SAFETY: the caller passes what the header demands.
+    finish(unsafe {
+        (|| {
+            let inner = slicepool_allocator::get(allocator)?;
+            let size = abi::struct_size(slice)?;
+            let found = inner.get(handle(id)?)?;
+            abi::write(slice, size, &slicepool_slice::from(&found));
+            Ok(())
+        })()
+    })
+}
+
+/// Gives a slice another size where it lies. Never moves it, never calls the device.
+///
+/// @param size     bytes, at least 1
+/// @param slice    filled in on success with the slice as it is then; its struct_size must be set
+/// @param failure  may be NULL; `limit` tells how large the slice could be where it lies
+/// @return SLICEPOOL_ERROR_NO_ROOM if what follows it is in use; SLICEPOOL_ERROR_STALE_HANDLE;
+///         SLICEPOOL_ERROR_FOREIGN_HANDLE; SLICEPOOL_ERROR_INVALID_ARGUMENT; SLICEPOOL_ERROR_TOO_LARGE;
+///         SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY; the slice is unchanged then
+///
+/// Threads: any. Cost: constant.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slicepool_try_resize(
+    allocator: *mut slicepool_allocator,
+    id: u64,
+    size: u64,
+    slice: *mut slicepool_slice,
+    failure: *mut slicepool_failure,
+) -> slicepool_result {
+    // SAFETY: the caller passes what the header demands.
+    unsafe {
+        let outcome = (|| {
+            let inner = slicepool_allocator::get(allocator)?;
+            let out_size = abi::struct_size(slice)?;
+            let resized = inner.try_resize(handle(id)?, size)?;
+            abi::write(slice, out_size, &slicepool_slice::from(&resized));
+            Ok(())
+        })();
+        finish_with(outcome, 0, failure)
+    }
+}
+
+/// Whether memory that is held would serve a request now, without the device and without doing it. True at that
+/// instant only.
+///
+/// @param would_fit  set to 1 or 0
+/// @return as slicepool_allocate() for requests that could never be served
+///
+/// Threads: any. Cost: at most one look at every free range that could hold the request.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slicepool_would_fit(
+    allocator: *mut slicepool_allocator,
+    request: *const slicepool_request,
+    would_fit: *mut u32,
+) -> slicepool_result {
+    // SAFETY: the caller passes what the header demands.
+    unsafe {
+        let request = match abi::read(request) {
+            Ok(request) => request,
+            Err(refusal) => return code(&refusal),
+        };
+        let outcome = (|| {
+            let inner = slicepool_allocator::get(allocator)?;
+            let would_fit = abi::out(would_fit, c"would_fit")?;
+            would_fit.write(inner.would_fit(&request.check()?)?.into());
+            Ok(())
+        })();
+        finish_with(outcome, 0, request.failure)
+    }
+}
+
+/// The largest free range of any page, exactly.
+///
+/// @param largest_free  set to its bytes, 0 if nothing is free
+/// @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+///
+/// Threads: any. Cost: a walk through one size class of each pool.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slicepool_largest_free(
+    allocator: *mut slicepool_allocator,
+    largest_free: *mut u64,
+) -> slicepool_result {
+    // SAFETY: the caller passes what the header demands.
+    finish(unsafe {
+        (|| {
+            let inner = slicepool_allocator::get(allocator)?;
+            abi::out(largest_free, c"largest_free")?.write(inner.largest_free());
+            Ok(())
+        })()
+    })
+}
+
+/// sizeof(slicepool_request) as the library sees it, for bindings.
+#[unsafe(no_mangle)]
+pub extern "C" fn slicepool_sizeof_request() -> u32 {
+    size_of::<slicepool_request>() as u32
+}
+
+/// sizeof(slicepool_slice) as the library sees it, for bindings.
+#[unsafe(no_mangle)]
+pub extern "C" fn slicepool_sizeof_slice() -> u32 {
+    size_of::<slicepool_slice>() as u32
+}

@@ -1,0 +1,288 @@
+//! Figures, the walk over everything, the JSON report.
+
+use crate::abi::{self, Struct, invalid};
+use crate::allocator::slicepool_allocator;
+use crate::result::{finish, slicepool_result};
+use core::ffi::{c_char, c_void};
+use core::fmt::{self, Write};
+use core::ops::ControlFlow;
+use slicepool_core::Statistics;
+
+/// Figures of a pool or of a whole allocator at one instant. Sizes are bytes.
+///
+/// Always: reserved == in_use + padding + free + leaving + stuck.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct slicepool_statistics {
+    /// sizeof(slicepool_statistics), set by the caller.
+    pub struct_size: u32,
+    /// Pools of the allocator; 1 in the figures of a pool.
+    pub pools: u32,
+    /// Held from the device.
+    pub reserved_bytes: u64,
+    /// Asked for by live slices.
+    pub in_use_bytes: u64,
+    /// Added to that by rounding to the granule.
+    pub padding_bytes: u64,
+    /// In free ranges.
+    pub free_bytes: u64,
+    /// In pages that are on their way back to the device.
+    pub leaving_bytes: u64,
+    /// In pages that the device has refused to take back.
+    pub stuck_bytes: u64,
+    /// The most reserved_bytes has been. Of an allocator: the sum over its pools.
+    pub reserved_peak_bytes: u64,
+    /// The most in_use_bytes has been. Of an allocator: the sum over its pools.
+    pub in_use_peak_bytes: u64,
+    /// A free range of at least this size exists; slicepool_largest_free() is exact.
+    pub largest_free_bound_bytes: u64,
+    /// Host memory held for slices and pages.
+    pub metadata_bytes: u64,
+    /// Pages ever taken from the device.
+    pub device_allocations: u64,
+    /// Pages ever given back.
+    pub device_deallocations: u64,
+    /// Live slices.
+    pub slices: u32,
+    /// Free ranges.
+    pub free_ranges: u32,
+    /// Pages held, those leaving or stuck apart.
+    pub pages: u32,
+    /// Pages among them that hold no slice.
+    pub pages_idle: u32,
+    /// Pages that the device has refused to take back.
+    pub pages_stuck: u32,
+    /// The most `pages` has been. Of an allocator: the sum over its pools.
+    pub pages_peak: u32,
+    /// Pages being taken from the device.
+    pub growths_in_flight: u32,
+    /// 0.
+    pub reserved: u32,
+}
+
+/// A range that slicepool_walk() shows: a slice, or free memory.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct slicepool_range {
+    /// sizeof(slicepool_range) as the library knows it.
+    pub struct_size: u32,
+    /// Index of the pool.
+    pub pool: u32,
+    /// Handle of the slice, 0 for free memory.
+    pub id: u64,
+    /// Handle of the page.
+    pub memory: u64,
+    /// Bytes from the start of the page.
+    pub offset: u64,
+    /// Bytes of the range.
+    pub size: u64,
+    /// Bytes asked for, 0 for free memory.
+    pub requested: u64,
+}
+
+// SAFETY: repr(C), no padding on any target (checked by the layout tests), plain numbers.
+unsafe impl Struct for slicepool_statistics {
+    const NAME: &'static core::ffi::CStr = c"statistics";
+}
+// SAFETY: as above.
+unsafe impl Struct for slicepool_range {
+    const NAME: &'static core::ffi::CStr = c"range";
+}
+
+/// In answers of walk callbacks: go on.
+pub const SLICEPOOL_WALK_CONTINUE: i32 = 0;
+/// Show nothing more. So does any other answer but SLICEPOOL_WALK_CONTINUE.
+pub const SLICEPOOL_WALK_STOP: i32 = 1;
+
+/// Is shown one range; answers SLICEPOOL_WALK_CONTINUE or SLICEPOOL_WALK_STOP. Runs with no lock held and may call
+/// back into the allocator, where destroying it answers SLICEPOOL_ERROR_BUSY. Must not throw, longjmp or unwind.
+pub type slicepool_walk_fn = Option<unsafe extern "C" fn(user_data: *mut c_void, range: *const slicepool_range) -> i32>;
+
+fn statistics(figures: &Statistics, pools: u32) -> slicepool_statistics {
+    slicepool_statistics {
+        struct_size: size_of::<slicepool_statistics>() as u32,
+        pools,
+        reserved_bytes: figures.reserved,
+        in_use_bytes: figures.in_use,
+        padding_bytes: figures.padding,
+        free_bytes: figures.free,
+        leaving_bytes: figures.leaving,
+        stuck_bytes: figures.stuck,
+        reserved_peak_bytes: figures.reserved_peak,
+        in_use_peak_bytes: figures.in_use_peak,
+        largest_free_bound_bytes: figures.largest_free_bound,
+        metadata_bytes: figures.metadata,
+        device_allocations: figures.device_allocations,
+        device_deallocations: figures.device_deallocations,
+        slices: figures.slices,
+        free_ranges: figures.free_ranges,
+        pages: figures.pages,
+        pages_idle: figures.pages_idle,
+        pages_stuck: figures.pages_stuck,
+        pages_peak: figures.pages_peak,
+        growths_in_flight: figures.growths_in_flight,
+        reserved: 0,
+    }
+}
+
+/// Figures of all pools together.
+///
+/// @param figures  filled in; its struct_size must be set
+/// @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+///
+/// Threads: any; each pool's figures are of one instant. Cost: constant per pool.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slicepool_statistics_get(
+    allocator: *mut slicepool_allocator,
+    figures: *mut slicepool_statistics,
+) -> slicepool_result {
+    // SAFETY: the caller passes what the header demands.
+    finish(unsafe {
+        (|| {
+            let inner = slicepool_allocator::get(allocator)?;
+            let size = abi::struct_size(figures)?;
+            abi::write(figures, size, &statistics(&inner.statistics(), inner.pool_count() as u32));
+            Ok(())
+        })()
+    })
+}
+
+/// Figures of one pool at one instant.
+///
+/// @param pool     position in the list of pools the allocator was created with
+/// @param figures  filled in; its struct_size must be set
+/// @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+///
+/// Threads: any. Cost: constant.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slicepool_pool_statistics_get(
+    allocator: *mut slicepool_allocator,
+    pool: u32,
+    figures: *mut slicepool_statistics,
+) -> slicepool_result {
+    // SAFETY: the caller passes what the header demands.
+    finish(unsafe {
+        (|| {
+            let inner = slicepool_allocator::get(allocator)?;
+            let size = abi::struct_size(figures)?;
+            let found = inner.pool_statistics(pool as usize).ok_or_else(|| invalid(c"pool", u64::from(pool)))?;
+            abi::write(figures, size, &statistics(&found, 1));
+            Ok(())
+        })()
+    })
+}
+
+/// Shows every slice and every free range, pool by pool, in no particular order.
+///
+/// What changes during the walk may be shown or not; everything else is shown exactly once.
+///
+/// @param visit      called for each range
+/// @param user_data  its first argument
+/// @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+///
+/// Threads: any. Cost: in proportion to the slots used; a few of them per lock hold.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slicepool_walk(
+    allocator: *mut slicepool_allocator,
+    visit: slicepool_walk_fn,
+    user_data: *mut c_void,
+) -> slicepool_result {
+    // SAFETY: the caller passes what the header demands.
+    finish(unsafe {
+        (|| {
+            let inner = slicepool_allocator::get(allocator)?;
+            let visit = visit.ok_or_else(|| invalid(c"visit", 0))?;
+            let _ = inner.walk(|range| {
+                let range = slicepool_range {
+                    struct_size: size_of::<slicepool_range>() as u32,
+                    pool: range.pool,
+                    id: range.id.map_or(0, slicepool_core::SliceId::to_raw),
+                    memory: range.memory,
+                    offset: range.offset,
+                    size: range.size,
+                    requested: range.requested,
+                };
+                if visit(user_data, &raw const range) == SLICEPOOL_WALK_CONTINUE {
+                    ControlFlow::Continue(())
+                } else {
+                    ControlFlow::Break(())
+                }
+            });
+            Ok(())
+        })()
+    })
+}
+
+/// Counts what is written, and keeps it as far as there is room.
+struct Report {
+    to: *mut u8,
+    capacity: u64,
+    written: u64,
+}
+
+impl Write for Report {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let end = self.written + text.len() as u64;
+        if end <= self.capacity {
+            // SAFETY: the caller's buffer has `capacity` bytes.
+            unsafe { self.to.add(self.written as usize).copy_from_nonoverlapping(text.as_ptr(), text.len()) };
+        }
+        self.written = end;
+        Ok(())
+    }
+}
+
+/// Writes a report as one JSON object, NUL-terminated, into the caller's buffer: the allocator's figures, then each
+/// pool's configuration and figures.
+///
+/// @param buffer    written only if the whole report fits; may be NULL if capacity is 0
+/// @param capacity  bytes of the buffer
+/// @param needed    set to the bytes of the report, its NUL included: call with capacity 0 first, and leave some room
+///                  for figures that grow meanwhile
+/// @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+///
+/// Threads: any; each pool's figures are of one instant. Cost: constant per pool.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slicepool_report_json(
+    allocator: *mut slicepool_allocator,
+    buffer: *mut c_char,
+    capacity: u64,
+    needed: *mut u64,
+) -> slicepool_result {
+    // SAFETY: the caller passes what the header demands.
+    finish(unsafe {
+        (|| {
+            let inner = slicepool_allocator::get(allocator)?;
+            let needed = abi::out(needed, c"needed")?;
+            if capacity != 0 {
+                abi::out(buffer, c"buffer")?;
+            }
+            let mut count = Report { to: core::ptr::null_mut(), capacity: 0, written: 0 };
+            // Writing to a `Report` does not fail.
+            let _ = inner.write_json(&mut count);
+            let mut total = count.written + 1;
+            if total <= capacity {
+                let mut report = Report { to: buffer.cast(), capacity: capacity - 1, written: 0 };
+                let _ = inner.write_json(&mut report);
+                total = report.written + 1;
+                // Figures that grew between the two passes may have made the report too long after all.
+                let end = if total <= capacity { report.written } else { 0 };
+                buffer.add(end as usize).write(0);
+            }
+            needed.write(total);
+            Ok(())
+        })()
+    })
+}
+
+/// sizeof(slicepool_statistics) as the library sees it, for bindings.
+#[unsafe(no_mangle)]
+pub extern "C" fn slicepool_sizeof_statistics() -> u32 {
+    size_of::<slicepool_statistics>() as u32
+}
+
+/// sizeof(slicepool_range) as the library sees it, for bindings.
+#[unsafe(no_mangle)]
+pub extern "C" fn slicepool_sizeof_range() -> u32 {
+    size_of::<slicepool_range>() as u32
+}

@@ -1,0 +1,17 @@
+//! Devices, host memory and locks that watch what an allocator does with them, for all test crates.
+//!
+//! Tests declare what watches before what is watched, so that it is dropped after.
+#![allow(dead_code, reason = "every test crate uses its own part of this")]
+
+pub(crate) mod books;
+pub(crate) mod devices;
+pub(crate) mod host;
+pub(crate) mod lock;
+pub(crate) mod random;
+
+/// 2^10 bytes.
+pub(crate) const K: u64 = 1 << 10;
+/// 2^20 bytes.
+pub(crate) const M: u64 = 1 << 20;
+/// 2^30 bytes.
+pub(crate) const G: u64 = 1 << 30;

@@ -1,0 +1,201 @@
+//! A device without memory: it makes up pages, sometimes refuses, sometimes lies, and writes down what it was asked.
+
+use slicepool_core::{Device, DeviceError, DeviceFault, DeviceMemory, Error, PageRequest};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::ptr;
+use std::rc::Rc;
+
+/// What a device says to one request for a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    Page,
+    OutOfMemory,
+    Failed,
+    UnknownResult,
+    /// Success without a handle.
+    NotFilled,
+    /// A page that is live.
+    Duplicate,
+    /// A page at an odd address, where the device knows addresses.
+    Misaligned,
+}
+
+/// How pages are named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Naming {
+    /// By a handle that is never used again.
+    Handle,
+    /// By a handle and an address that come back with the next page of the size.
+    Address,
+    /// The same, mapped.
+    Mapping,
+}
+
+/// Something the device has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// A good page.
+    Page { pool: usize, handle: u64 },
+    /// No page; the library must make `error` of it.
+    NoPage { pool: usize, error: Error },
+    /// A page that the library must refuse with `error` and give back.
+    BadPage { pool: usize, handle: u64, error: Error },
+    Returned { handle: u64 },
+    /// The device refused to take the page back.
+    NotReturned { handle: u64, code: i32 },
+}
+
+#[derive(Debug)]
+struct State {
+    held: BTreeMap<u64, DeviceMemory>,
+    free_names: Vec<DeviceMemory>,
+    next_handle: u64,
+    next_address: u64,
+    bytes: u64,
+    answers: VecDeque<Answer>,
+    refuse_returns: u8,
+    events: Vec<Event>,
+    broken_rule: Option<String>,
+}
+
+/// The device. Clones are the same device.
+#[derive(Clone, Debug)]
+pub(crate) struct VirtualDevice {
+    naming: Naming,
+    /// Bytes it has.
+    limit: u64,
+    /// Size of each pool's pages.
+    page_sizes: Vec<u64>,
+    /// Alignment each pool's pages must be asked for.
+    alignments: Vec<u64>,
+    state: Rc<RefCell<State>>,
+}
+
+impl VirtualDevice {
+    pub(crate) fn new(naming: Naming, limit: u64, page_sizes: Vec<u64>, alignments: Vec<u64>) -> Self {
+        let state = State {
+            held: BTreeMap::new(),
+            free_names: Vec::new(),
+            next_handle: 1,
+            next_address: 0,
+            bytes: 0,
+            answers: VecDeque::new(),
+            refuse_returns: 0,
+            events: Vec::new(),
+            broken_rule: None,
+        };
+        Self { naming, limit, page_sizes, alignments, state: Rc::new(RefCell::new(state)) }
+    }
+
+    /// Says what to answer to the next requests, and how many pages not to take back.
+    pub(crate) fn set_mood(&self, answers: &[Answer], refuse_returns: u8) {
+        let mut state = self.state.borrow_mut();
+        state.answers = answers.iter().copied().collect();
+        state.refuse_returns = refuse_returns;
+    }
+
+    /// What happened since the last call, or the rule that the library has broken.
+    pub(crate) fn take_events(&self) -> Result<Vec<Event>, String> {
+        let mut state = self.state.borrow_mut();
+        match state.broken_rule.take() {
+            Some(rule) => Err(rule),
+            None => Ok(std::mem::take(&mut state.events)),
+        }
+    }
+
+    pub(crate) fn pages_held(&self) -> usize {
+        self.state.borrow().held.len()
+    }
+}
+
+impl State {
+    fn name_page(&mut self, naming: Naming, request: &PageRequest, misaligned: bool) -> DeviceMemory {
+        let fits = |name: &DeviceMemory| name.size == request.size && name.address % request.alignment == 0;
+        if let (false, Some(index)) = (misaligned, self.free_names.iter().rposition(fits)) {
+            return self.free_names.swap_remove(index);
+        }
+        let mut memory = DeviceMemory::new(self.next_handle);
+        self.next_handle += 1;
+        if naming != Naming::Handle {
+            let address = (self.next_address + 1).next_multiple_of(request.alignment);
+            self.next_address = address + request.size;
+            memory.address = address + u64::from(misaligned);
+        }
+        if naming == Naming::Mapping {
+            memory.mapped = ptr::without_provenance_mut(memory.address as usize);
+        }
+        memory.size = request.size;
+        memory
+    }
+}
+
+impl Device for VirtualDevice {
+    fn allocate(&self, request: &PageRequest) -> Result<DeviceMemory, DeviceError> {
+        let state = &mut *self.state.borrow_mut();
+        let pool = request.pool as usize;
+        if (request.size, request.alignment) != (self.page_sizes[pool], self.alignments[pool]) || request.size == 0 {
+            state.broken_rule = Some(format!("the device was asked for {request:?}"));
+        }
+        let no_room = self.limit - state.bytes < request.size;
+        let can_misalign = self.naming != Naming::Handle && request.alignment > 1;
+        let answer = match state.answers.pop_front().unwrap_or(Answer::Page) {
+            Answer::Page | Answer::Misaligned if no_room => Answer::OutOfMemory,
+            Answer::Misaligned if !can_misalign => Answer::Page,
+            Answer::Duplicate if state.held.is_empty() => Answer::OutOfMemory,
+            answer => answer,
+        };
+        let fault = |fault, code| Error::DeviceFailed { fault, code };
+        let (error, result) = match answer {
+            Answer::OutOfMemory => {
+                let error = Error::OutOfDeviceMemory { size: request.size, code: -2 };
+                (error, Err(DeviceError::OutOfMemory(-2)))
+            }
+            Answer::Failed => (fault(DeviceFault::Reported, -4), Err(DeviceError::Failed(-4))),
+            Answer::UnknownResult => (fault(DeviceFault::UnknownResult, 99), Err(DeviceError::UnknownResult(99))),
+            Answer::NotFilled => (fault(DeviceFault::NotFilled, 0), Ok(DeviceMemory::new(u64::MAX))),
+            Answer::Duplicate => {
+                let held = state.held.values().next_back().copied();
+                (fault(DeviceFault::Duplicate, 0), held.ok_or(DeviceError::OutOfMemory(0)))
+            }
+            Answer::Page | Answer::Misaligned => {
+                let misaligned = answer == Answer::Misaligned;
+                let memory = state.name_page(self.naming, request, misaligned);
+                let handle = memory.handle;
+                state.held.insert(handle, memory);
+                state.bytes += request.size;
+                state.events.push(if misaligned {
+                    Event::BadPage { pool, handle, error: fault(DeviceFault::Misaligned, 0) }
+                } else {
+                    Event::Page { pool, handle }
+                });
+                // The library must fill in the size by itself.
+                return Ok(DeviceMemory { size: 0, ..memory });
+            }
+        };
+        state.events.push(Event::NoPage { pool, error });
+        result
+    }
+
+    fn deallocate(&self, memory: &DeviceMemory) -> Result<(), DeviceError> {
+        let state = &mut *self.state.borrow_mut();
+        let handle = memory.handle;
+        if state.held.get(&handle) != Some(memory) {
+            state.broken_rule = Some(format!("{memory:?} was given back, which is not held"));
+            return Ok(());
+        }
+        if state.refuse_returns != 0 {
+            state.refuse_returns -= 1;
+            let code = -i32::from(state.refuse_returns) - 10;
+            state.events.push(Event::NotReturned { handle, code });
+            return Err(DeviceError::Failed(code));
+        }
+        state.held.remove(&handle);
+        state.bytes -= memory.size;
+        if self.naming != Naming::Handle {
+            state.free_names.push(*memory);
+        }
+        state.events.push(Event::Returned { handle });
+        Ok(())
+    }
+}

@@ -1,0 +1,138 @@
+//! Operations in the abstract: "free the k-th live slice" means something whatever came before, so any part of a
+//! failing sequence can be left out.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+/// What sizes and alignments are measured against.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scale {
+    pub(crate) granule: u64,
+    pub(crate) page: u64,
+    pub(crate) largest_slice: u64,
+    pub(crate) page_alignment: u64,
+}
+
+/// A size.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Size {
+    /// So many granules, less a part of one.
+    Granules { count: u8, less: u32 },
+    /// So many 256ths of a page, and a little.
+    Part { of_256: u8, delta: i8 },
+    /// A page, and a little.
+    Page { delta: i8 },
+    /// The largest slice, and a little.
+    Largest { delta: i8 },
+    /// A power of two, and a little.
+    Power { exponent: u8, delta: i8 },
+    /// Nothing, or next to it.
+    Tiny(u8),
+    /// The largest number, less something.
+    Huge { less: u8 },
+}
+
+impl Size {
+    pub(crate) fn bytes(self, scale: &Scale) -> u64 {
+        let near = |size: u128, delta: i8| {
+            let size = size.saturating_add_signed(i128::from(delta));
+            u64::try_from(size).unwrap_or(u64::MAX)
+        };
+        let granule = u128::from(scale.granule);
+        match self {
+            Size::Granules { count, less } => {
+                let less = u128::from(less) * u128::from(less) % granule;
+                near((u128::from(count) * granule).saturating_sub(less), 0)
+            }
+            Size::Part { of_256, delta } => near(u128::from(scale.page) * u128::from(of_256) / 256, delta),
+            Size::Page { delta } => near(u128::from(scale.page), delta),
+            Size::Largest { delta } => near(u128::from(scale.largest_slice), delta),
+            Size::Power { exponent, delta } => near(1 << exponent, delta),
+            Size::Tiny(size) => u64::from(size),
+            Size::Huge { less } => u64::MAX - u64::from(less),
+        }
+    }
+}
+
+pub(crate) fn size() -> impl Strategy<Value = Size> {
+    let delta = -1i8..=1;
+    prop_oneof![
+        60 => (1u8..25, prop_oneof![Just(0), Just(1), any::<u32>()])
+            .prop_map(|(count, less)| Size::Granules { count, less }),
+        25 => (0u8..90, delta.clone()).prop_map(|(of_256, delta)| Size::Part { of_256, delta }),
+        2 => delta.clone().prop_map(|delta| Size::Page { delta }),
+        2 => delta.clone().prop_map(|delta| Size::Largest { delta }),
+        5 => (prop_oneof![0u8..64, 30u8..34, Just(63)], delta).prop_map(|(exponent, delta)| Size::Power { exponent, delta }),
+        2 => (0u8..3).prop_map(Size::Tiny),
+        1 => (0u8..3).prop_map(|less| Size::Huge { less }),
+    ]
+}
+
+/// An alignment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Alignment {
+    One,
+    /// So many doublings of the granule.
+    Granule { doublings: u8 },
+    /// That of the page, doubled so often.
+    Page { doublings: u8 },
+    Power { exponent: u8 },
+    /// A number that is no power of two.
+    Wrong { which: u8 },
+}
+
+impl Alignment {
+    pub(crate) fn bytes(self, scale: &Scale) -> u64 {
+        let doubled = |base: u64, doublings: u8| base.checked_mul(1 << doublings).unwrap_or(1 << 63);
+        match self {
+            Alignment::One => 1,
+            Alignment::Granule { doublings } => doubled(scale.granule, doublings),
+            Alignment::Page { doublings } => doubled(scale.page_alignment, doublings),
+            Alignment::Power { exponent } => 1 << exponent,
+            Alignment::Wrong { which } => [0, 3, 5, u64::MAX, (1 << 63) + 1][which as usize],
+        }
+    }
+}
+
+pub(crate) fn alignment() -> impl Strategy<Value = Alignment> {
+    prop_oneof![
+        56 => Just(Alignment::One),
+        30 => (0u8..8).prop_map(|doublings| Alignment::Granule { doublings }),
+        4 => (0u8..2).prop_map(|doublings| Alignment::Page { doublings }),
+        8 => (0u8..64).prop_map(|exponent| Alignment::Power { exponent }),
+        2 => (0u8..5).prop_map(|which| Alignment::Wrong { which }),
+    ]
+}
+
+/// A handle, good or bad.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Pick {
+    /// The k-th live slice, counted round and round.
+    Live(u16),
+    /// The k-th slice freed.
+    Stale(u16),
+    /// A live slice of somebody else.
+    Foreign,
+    /// The handle of the k-th live slice with one bit flipped.
+    Altered { live: u16, bit: u8 },
+    /// Any number.
+    Number(u64),
+}
+
+/// Mostly live slices.
+pub(crate) fn pick() -> impl Strategy<Value = Pick> {
+    prop_oneof![
+        88 => any::<u16>().prop_map(Pick::Live),
+        6 => any::<u16>().prop_map(Pick::Stale),
+        1 => Just(Pick::Foreign),
+        4 => (any::<u16>(), 0u8..64).prop_map(|(live, bit)| Pick::Altered { live, bit }),
+        1 => prop_oneof![0u64..64, any::<u64>()].prop_map(Pick::Number),
+    ]
+}
+
+/// A batch of handles, most often of live ones only.
+pub(crate) fn picks() -> impl Strategy<Value = Vec<Option<Pick>>> {
+    let live = any::<u16>().prop_map(|k| Some(Pick::Live(k)));
+    let any_kind = prop_oneof![8 => pick().prop_map(Some), 1 => Just(None)];
+    prop_oneof![2 => vec(live, 0..6), 1 => vec(any_kind, 0..10)]
+}

@@ -1,0 +1,279 @@
+//! What must be true, kept in the plainest way: per page a sorted map of live ranges. Free ranges are what is between.
+
+use slicepool_core::Error;
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+/// What one step of a test comes to: a failure is a sentence.
+pub(crate) type Checked<T = ()> = Result<T, String>;
+
+/// Fails the step with a message unless the condition holds.
+macro_rules! ensure {
+    ($condition:expr, $($message:tt)+) => {
+        if !$condition {
+            return Err(format!($($message)+));
+        }
+    };
+}
+pub(crate) use ensure;
+
+/// A live range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Live {
+    pub(crate) id: u64,
+    pub(crate) size: u64,
+    pub(crate) requested: u64,
+}
+
+/// A page: what lies in it by offset, and when it became idle if nothing does.
+#[derive(Clone, Debug)]
+pub(crate) struct Page {
+    pub(crate) size: u64,
+    pub(crate) live: BTreeMap<u64, Live>,
+    pub(crate) idle_since: u64,
+}
+
+/// A range as the subject shows it. `requested` is `None` where the subject does not say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Shown {
+    pub(crate) page: u64,
+    pub(crate) offset: u64,
+    pub(crate) size: u64,
+    pub(crate) id: Option<u64>,
+    pub(crate) requested: Option<u64>,
+}
+
+/// Figures derived from the ranges.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Figures {
+    pub(crate) in_use: u64,
+    pub(crate) padding: u64,
+    pub(crate) free: u64,
+    pub(crate) free_ranges: u32,
+    pub(crate) slices: u32,
+    pub(crate) largest: u64,
+    pub(crate) pages: u32,
+    pub(crate) pages_idle: u32,
+}
+
+/// The ranges of all pages of a pool, or of a space.
+#[derive(Clone, Debug)]
+pub(crate) struct Books {
+    pub(crate) granule: u64,
+    pub(crate) pages: BTreeMap<u64, Page>,
+    pub(crate) in_use: u64,
+    pub(crate) in_use_peak: u64,
+    clock: u64,
+}
+
+impl Books {
+    pub(crate) fn new(granule: u64) -> Self {
+        Self { granule, pages: BTreeMap::new(), in_use: 0, in_use_peak: 0, clock: 0 }
+    }
+
+    pub(crate) fn add_page(&mut self, handle: u64, size: u64) -> Checked {
+        let page = Page { size, live: BTreeMap::new(), idle_since: self.clock };
+        ensure!(self.pages.insert(handle, page).is_none(), "page {handle} is there twice");
+        Ok(())
+    }
+
+    /// `size` rounded up to the granule.
+    pub(crate) fn rounded(&self, size: u64) -> u128 {
+        u128::from(size).next_multiple_of(u128::from(self.granule))
+    }
+
+    /// Every free range: page, offset, size.
+    pub(crate) fn free_ranges(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
+        self.pages.iter().flat_map(|(&handle, page)| {
+            let ends = page.live.iter().map(|(&offset, live)| (offset, offset + live.size));
+            let mut at = 0;
+            ends.chain([(page.size, page.size)]).filter_map(move |(start, end)| {
+                let free = (handle, at, start - at);
+                at = end;
+                (free.2 != 0).then_some(free)
+            })
+        })
+    }
+
+    /// Whether any free range holds a slice of `size` bytes at that alignment.
+    pub(crate) fn fits(&self, size: u64, alignment: u64) -> bool {
+        let size = self.rounded(size);
+        let alignment = u128::from(alignment.max(self.granule));
+        self.free_ranges().any(|(_, offset, free)| {
+            let start = u128::from(offset).next_multiple_of(alignment);
+            start + size <= u128::from(offset) + u128::from(free)
+        })
+    }
+
+    pub(crate) fn largest_free(&self) -> u64 {
+        self.free_ranges().map(|(_, _, size)| size).max().unwrap_or(0)
+    }
+
+    /// Enters a slice that the subject says it has placed.
+    pub(crate) fn place(&mut self, handle: u64, offset: u64, slice: Live, alignment: u64) -> Checked {
+        let expected = self.rounded(slice.requested);
+        ensure!(u128::from(slice.size) == expected, "a slice has {} bytes instead of {expected}", slice.size);
+        ensure!(offset % self.granule == 0 && offset % alignment == 0, "offset {offset} is not a multiple of {alignment}");
+        let Some(page) = self.pages.get_mut(&handle) else { return Err(format!("there is no page {handle}")) };
+        let inside = offset.checked_add(slice.size).is_some_and(|end| end <= page.size);
+        ensure!(inside, "offset {offset} + {} is outside of the page", slice.size);
+        let before = page.live.range(..offset + slice.size).next_back();
+        if let Some((start, other)) = before {
+            ensure!(start + other.size <= offset, "{slice:?} at {offset} overlaps {other:?} at {start}");
+        }
+        page.live.insert(offset, slice);
+        self.in_use += slice.requested;
+        self.in_use_peak = self.in_use_peak.max(self.in_use);
+        Ok(())
+    }
+
+    pub(crate) fn remove(&mut self, handle: u64, offset: u64) -> Live {
+        let page = self.pages.get_mut(&handle).expect("the oracle knows the page");
+        let live = page.live.remove(&offset).expect("the oracle knows the slice");
+        if page.live.is_empty() {
+            self.clock += 1;
+            page.idle_since = self.clock;
+        }
+        self.in_use -= live.requested;
+        live
+    }
+
+    /// Bytes a slice could have where it lies.
+    pub(crate) fn available(&self, handle: u64, offset: u64) -> u64 {
+        let page = &self.pages[&handle];
+        let next = page.live.range(offset + 1..).next().map_or(page.size, |(&start, _)| start);
+        next - offset
+    }
+
+    pub(crate) fn resize(&mut self, handle: u64, offset: u64, requested: u64) {
+        let size = self.rounded(requested) as u64;
+        let page = self.pages.get_mut(&handle).expect("the oracle knows the page");
+        let live = page.live.get_mut(&offset).expect("the oracle knows the slice");
+        self.in_use = self.in_use - live.requested + requested;
+        self.in_use_peak = self.in_use_peak.max(self.in_use);
+        (live.size, live.requested) = (size, requested);
+    }
+
+    /// Forgets in which order pages became idle: a refused batch may have been in any of them.
+    pub(crate) fn forget_idle_order(&mut self) {
+        self.clock += 1;
+        for page in self.pages.values_mut().filter(|page| page.live.is_empty()) {
+            page.idle_since = self.clock;
+        }
+    }
+
+    /// Idle pages that may have been idle the longest.
+    pub(crate) fn is_oldest_idle(&self, handle: u64) -> bool {
+        let idle = || self.pages.values().filter(|page| page.live.is_empty());
+        let oldest = idle().map(|page| page.idle_since).min();
+        self.pages.get(&handle).is_some_and(|page| page.live.is_empty() && Some(page.idle_since) == oldest)
+    }
+
+    /// What the subject shows must be exactly the live ranges and the gaps between them, so every page is tiled, and
+    /// no two free ranges are neighbours.
+    pub(crate) fn compare(&self, shown: &mut [Shown]) -> Checked<Figures> {
+        shown.sort_unstable();
+        let mut figures = Figures::default();
+        let mut next = shown.iter();
+        let mut expect = |expected: Shown| {
+            let found = next.next().copied();
+            let same = found.is_some_and(|found| {
+                Shown { requested: None, ..found } == Shown { requested: None, ..expected }
+                    && (found.requested.is_none() || found.requested == expected.requested)
+            });
+            ensure!(same, "the walk shows {found:?} where {expected:?} is");
+            Ok(())
+        };
+        for (&handle, page) in &self.pages {
+            figures.pages += 1;
+            figures.pages_idle += u32::from(page.live.is_empty());
+            let mut at = 0;
+            let end = Live { id: 0, size: 0, requested: 0 };
+            for (&offset, live) in page.live.iter().chain([(&page.size, &end)]) {
+                if offset != at {
+                    let free = offset - at;
+                    expect(Shown { page: handle, offset: at, size: free, id: None, requested: Some(0) })?;
+                    figures.free += free;
+                    figures.free_ranges += 1;
+                    figures.largest = figures.largest.max(free);
+                }
+                if live.size != 0 {
+                    let (id, requested) = (Some(live.id), Some(live.requested));
+                    expect(Shown { page: handle, offset, size: live.size, id, requested })?;
+                    figures.in_use += live.requested;
+                    figures.padding += live.size - live.requested;
+                    figures.slices += 1;
+                }
+                at = offset + live.size;
+            }
+        }
+        let extra = next.next();
+        ensure!(extra.is_none(), "the walk shows {extra:?}, which is not there");
+        Ok(figures)
+    }
+}
+
+/// Where a live slice is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) pool: usize,
+    pub(crate) page: u64,
+    pub(crate) offset: u64,
+}
+
+/// Every handle ever given out.
+#[derive(Debug, Default)]
+pub(crate) struct Handles {
+    places: HashMap<u64, Place>,
+    /// Live handles, so that a number can choose one.
+    pub(crate) live: Vec<u64>,
+    freed: HashSet<u64>,
+    pub(crate) stale: Vec<u64>,
+}
+
+impl Handles {
+    pub(crate) fn add(&mut self, id: u64, place: Place) -> Checked {
+        ensure!(!self.freed.contains(&id), "the freed handle {id:#x} was given out again");
+        ensure!(self.places.insert(id, place).is_none(), "the handle {id:#x} was given out twice");
+        self.live.push(id);
+        Ok(())
+    }
+
+    pub(crate) fn remove(&mut self, id: u64) {
+        self.places.remove(&id);
+        let index = self.live.iter().position(|&live| live == id).expect("the oracle knows the handle");
+        self.live.swap_remove(index);
+        self.freed.insert(id);
+        self.stale.push(id);
+    }
+
+    /// What any number is as a handle.
+    pub(crate) fn look_up(&self, id: u64) -> Result<Place, Error> {
+        match self.places.get(&id) {
+            Some(&place) => Ok(place),
+            None if self.freed.contains(&id) => Err(Error::StaleHandle),
+            None => Err(Error::ForeignHandle),
+        }
+    }
+}
+
+/// Whether a bound on the largest free range is one, and says whether there is any at all.
+pub(crate) fn check_bound(bound: u64, exact: u64) -> Checked {
+    let says_whether_any = (bound == 0) == (exact == 0);
+    ensure!(bound <= exact && says_whether_any, "{bound} is no bound on the largest free range, {exact}");
+    Ok(())
+}
+
+/// Whether an error is the expected one; `largest_free` in it is a bound on `exact`.
+pub(crate) fn check_error(found: Error, expected: Error, exact: u64) -> Checked {
+    let mut comparable = found;
+    if let (
+        Error::PoolCapacityExceeded { largest_free: bound, .. },
+        Error::PoolCapacityExceeded { largest_free: expected, .. },
+    ) = (&mut comparable, expected)
+    {
+        check_bound(*bound, exact)?;
+        *bound = expected;
+    }
+    ensure!(comparable == expected, "the error is {found:?} instead of {expected:?}");
+    Ok(())
+}

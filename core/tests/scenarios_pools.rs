@@ -1,0 +1,596 @@
+//! What sliced pools promise: pages, caps, routing, trim. Numbers of `pools.md`, sections 2 and 8.
+
+mod common;
+
+use common::books::{assert_agree, ranges};
+use common::devices::{KEPT, LedgerDevice, NONE_LEFT};
+use common::random::Random;
+use common::{K, M};
+use slicepool_core::{
+    Allocator, AllocatorOptions, DeviceFault, Error, MemoryType, NearPage, PoolOptions, PoolType, Request, Slice,
+    SliceId,
+};
+
+/// Largest page 128 MiB, alignment 32.
+const MEMORY: MemoryType = MemoryType::new(128 * M, 32);
+
+fn sliced(page_size: u64, max_slice_size: u64, max_pool_size: Option<u64>) -> PoolOptions {
+    PoolOptions::sliced_pages(page_size, max_slice_size, max_pool_size).with_granule(32)
+}
+
+fn over<'a>(device: &'a LedgerDevice, pools: &[PoolOptions]) -> Allocator<&'a LedgerDevice> {
+    Allocator::try_new(device, pools, AllocatorOptions::default().with_memory_type(MEMORY)).unwrap()
+}
+
+fn allocate(allocator: &Allocator<&LedgerDevice>, size: u64) -> SliceId {
+    allocator.allocate(&Request::new(size)).unwrap().id
+}
+
+/// The capacity error with no growth under way.
+fn full(size: u64, capacity: u64, in_use: u64, largest_free: u64) -> Error {
+    Error::PoolCapacityExceeded { size, capacity, in_use, largest_free, growths_in_flight: 0 }
+}
+
+// ---- section 8
+
+/// Section 8, item 3.
+#[test]
+fn a_capped_pool_refuses_above_its_cap_and_serves_again_after_a_free() {
+    let device = LedgerDevice::new();
+    let allocator = over(&device, &[sliced(1024, 1024, Some(2048))]);
+    for _ in 0..2 {
+        let first = allocate(&allocator, 1024);
+        let second = allocate(&allocator, 1024);
+        assert_eq!(allocator.allocate(&Request::new(1024)), Err(full(1024, 2048, 2048, 0)));
+        allocator.free(first).unwrap();
+        let third = allocate(&allocator, 1024);
+        assert_eq!(allocator.allocate(&Request::new(1024)), Err(full(1024, 2048, 2048, 0)));
+        assert_agree(&allocator, &device);
+        allocator.free(second).unwrap();
+        allocator.free(third).unwrap();
+        allocator.cleanup().unwrap();
+        assert_eq!((allocator.statistics().reserved, device.bytes()), (0, 0));
+        assert_agree(&allocator, &device);
+    }
+    assert_eq!(device.sizes(), [1024; 4]);
+}
+
+/// Section 8, item 4: the cap does not pay for one alignment unit.
+#[test]
+fn a_cap_below_the_granule_refuses_everything_and_never_calls_the_device() {
+    let device = LedgerDevice::new();
+    let allocator = over(&device, &[sliced(1024, 1024, Some(16))]);
+    assert_eq!(allocator.allocate(&Request::new(8)), Err(full(8, 0, 0, 0)));
+    assert_eq!(allocator.would_fit(&Request::new(8)), Ok(false));
+    assert_eq!((allocator.statistics().reserved, device.calls()), (0, 0));
+    assert_agree(&allocator, &device);
+}
+
+/// Section 8, item 6.
+#[test]
+fn pages_are_shared_reused_and_added_as_slices_need_them() {
+    for (page, sizes, free_between, expected) in [
+        (2048, [512, 512], false, (2, 1024, 2048)),
+        (512, [512, 512], true, (1, 512, 512)),
+        (1024, [768, 768], false, (2, 1536, 2048)),
+    ] {
+        let device = LedgerDevice::new();
+        let allocator = over(&device, &[sliced(page, page, None)]);
+        let first = allocate(&allocator, sizes[0]);
+        if free_between {
+            allocator.free(first).unwrap();
+        }
+        allocate(&allocator, sizes[1]);
+        let figures = allocator.statistics();
+        assert_eq!((figures.slices, figures.in_use, figures.reserved), expected);
+        assert_agree(&allocator, &device);
+    }
+}
+
+/// Section 8, item 7.
+#[test]
+fn alignments_and_granules_that_are_no_powers_of_two_are_refused_by_name() {
+    let device = LedgerDevice::new();
+    let pool = sliced(1024, 1024, None);
+    for bad in [0, 3, 48, u64::MAX] {
+        let granule = pool.clone().with_granule(bad);
+        let refused = Error::InvalidArgument { field: c"granule", value: bad };
+        assert_eq!(granule.validate(&MEMORY), Err(refused));
+        assert_eq!(Allocator::try_new(&device, &[granule], AllocatorOptions::default()).err(), Some(refused));
+        assert_eq!(refused.to_string(), format!("invalid argument: granule = {bad}"));
+
+        let memory_type = MemoryType::new(128 * M, bad);
+        let refused = Error::InvalidArgument { field: c"page_alignment", value: bad };
+        assert_eq!(pool.validate(&memory_type), Err(refused));
+        let options = AllocatorOptions::default().with_memory_type(memory_type);
+        assert_eq!(Allocator::try_new(&device, std::slice::from_ref(&pool), options).err(), Some(refused));
+
+        let allocator = over(&device, std::slice::from_ref(&pool));
+        let refused = Error::InvalidArgument { field: c"alignment", value: bad };
+        assert_eq!(allocator.allocate(&Request::new(64).aligned(bad)), Err(refused));
+        assert_eq!(allocator.would_fit(&Request::new(64).aligned(bad)), Err(refused));
+    }
+    assert_eq!(device.calls(), 0);
+}
+
+/// Section 8, item 8: what contradicts itself.
+#[test]
+fn contradictory_configurations_are_refused_by_validation_with_field_and_value() {
+    let refused = |field, value| Err(Error::InvalidArgument { field, value });
+    assert_eq!(sliced(0, 0, None).validate(&MEMORY), refused(c"page_size", 0));
+    assert_eq!(sliced(1024, 2048, None).validate(&MEMORY), refused(c"max_slice_size", 2048));
+    assert_eq!(sliced(2048, 2048, Some(1024)).validate(&MEMORY), refused(c"max_pool_size", 1024));
+    assert_eq!(sliced(129 * M, M, None).validate(&MEMORY), refused(c"page_size", 129 * M));
+    assert_eq!(sliced(u64::MAX, M, None).validate(&MEMORY), refused(c"page_size", u64::MAX));
+    let many_granules = PoolOptions::sliced_pages(1 << 32, 1, None).with_granule(1);
+    assert_eq!(many_granules.validate(&MemoryType::default()), refused(c"page_size", 1 << 32));
+    assert_eq!(many_granules.clone().with_granule(2).validate(&MemoryType::default()), Ok(()));
+    assert_eq!(sliced(1024, 1024, Some(1024)).validate(&MEMORY), Ok(()));
+    assert_eq!(sliced(128 * M, 128 * M, None).validate(&MEMORY), Ok(()));
+}
+
+/// Section 8, item 8: what cannot work at all, and what is adjusted when nobody asked for validation.
+#[test]
+fn creation_refuses_an_empty_list_and_a_page_of_nothing_and_adjusts_the_rest() {
+    let device = LedgerDevice::new();
+    let options = AllocatorOptions::default().with_memory_type(MEMORY);
+    let refusal = |pools: &[PoolOptions]| Allocator::try_new(&device, pools, options).err();
+    assert_eq!(refusal(&[]), Some(Error::InvalidArgument { field: c"pools", value: 0 }));
+    let page_of_nothing = [sliced(1024, 1024, None), sliced(0, 0, None)];
+    assert_eq!(refusal(&page_of_nothing), Some(Error::InvalidArgument { field: c"page_size", value: 0 }));
+
+    let allocator = over(&device, &[sliced(1024, 2048, None), sliced(2048, 2048, Some(1024))]);
+    let too_large = Error::TooLarge { size: 1025, limit: 1024 };
+    assert_eq!(allocator.allocate(&Request::new(1025)), Err(too_large));
+    allocate(&allocator, 1024);
+    assert_eq!(device.sizes(), [1024]);
+}
+
+/// Section 8, item 10.
+#[test]
+fn holes_of_one_page_merge_until_the_page_is_one_hole_again() {
+    let device = LedgerDevice::new();
+    let allocator = over(&device, &[PoolOptions::sliced_pages(32 * M, 32 * M, None).with_granule(1)]);
+    let pieces =
+        || -> Vec<(bool, u64)> { ranges(&allocator).iter().map(|range| (range.id.is_some(), range.size)).collect() };
+    let [a, b, c, d] = [4, 15, 8, 4].map(|size| allocate(&allocator, size));
+    allocator.free(b).unwrap();
+    let e = allocator.allocate(&Request::new(9)).unwrap();
+    assert_eq!(e.offset, 4);
+    allocator.free(c).unwrap();
+    let rest = 32 * M - 31;
+    assert_eq!(pieces(), [(true, 4), (true, 9), (false, 14), (true, 4), (false, rest)]);
+    allocator.free(a).unwrap();
+    allocator.free(d).unwrap();
+    assert_eq!(pieces(), [(false, 4), (true, 9), (false, 32 * M - 13)]);
+    assert_agree(&allocator, &device);
+    allocator.free(e.id).unwrap();
+    assert_eq!(pieces(), [(false, 32 * M)]);
+    assert_agree(&allocator, &device);
+}
+
+/// Section 8, item 11.
+#[test]
+fn a_large_slice_takes_a_page_of_its_own_and_the_rest_of_the_first_is_still_used() {
+    let device = LedgerDevice::new();
+    let allocator = over(&device, &[sliced(M, M, Some(2 * M))]);
+    let small = allocate(&allocator, 4096);
+    allocator.free(small).unwrap();
+    allocate(&allocator, 512 * K);
+    assert_eq!(allocator.statistics().reserved, M);
+    allocate(&allocator, M);
+    allocate(&allocator, 500 * K);
+    let in_use = 512 * K + M + 500 * K;
+    assert_eq!(allocator.allocate(&Request::new(M)), Err(full(M, 2 * M, in_use, 12 * K)));
+    assert_eq!((allocator.statistics().reserved, allocator.largest_free()), (2 * M, 12 * K));
+    assert_agree(&allocator, &device);
+}
+
+/// Section 8, item 18, its first half: what a caller can act on is reported, not what was met first.
+#[test]
+fn a_device_that_has_nothing_left_is_reported_rather_than_a_full_pool_before_it() {
+    let device = LedgerDevice::new();
+    let allocator = over(&device, &[sliced(1024, 1024, Some(1024)), sliced(4096, 4096, None)]);
+    allocate(&allocator, 1024);
+    device.limit_to(1024);
+    let refused = Error::OutOfDeviceMemory { size: 4096, code: NONE_LEFT };
+    assert_eq!(allocator.allocate(&Request::new(1024)), Err(refused));
+    assert_agree(&allocator, &device);
+    device.limit_to(1024 + 4096);
+    allocate(&allocator, 1024);
+    assert_agree(&allocator, &device);
+}
+
+// ---- section 2
+
+/// Section 2: cap 1000 -> one page of 992, cap 2047 -> one page, cap 2048 -> two.
+#[test]
+fn the_cap_pays_for_whole_pages_and_shrinks_a_page_that_it_cannot_pay_for() {
+    for (cap, page, pages) in [(1000, 992, 1), (2047, 1024, 1), (2048, 1024, 2), (32, 32, 1), (1024, 1024, 1)] {
+        let device = LedgerDevice::new();
+        let allocator = over(&device, &[sliced(1024, 1024, Some(cap))]);
+        for _ in 0..pages {
+            allocate(&allocator, page);
+        }
+        let (all, capacity) = (page * pages, page * pages);
+        assert_eq!(allocator.allocate(&Request::new(page)), Err(full(page, capacity, all, 0)), "cap {cap}");
+        assert_eq!(
+            allocator.allocate(&Request::new(page + 1)),
+            Err(Error::TooLarge { size: page + 1, limit: page }),
+            "cap {cap}"
+        );
+        assert_eq!(device.sizes(), vec![page; pages as usize], "cap {cap}");
+        assert_agree(&allocator, &device);
+    }
+}
+
+/// Section 1, the table: page 32000, max slice 32.
+#[test]
+fn an_uncapped_pool_also_takes_what_nearly_fills_a_page() {
+    let taken = [(32, true), (33, false), (25_600, false), (25_601, true), (32_000, true), (32_001, false)];
+    let near = |cap, rule| sliced(32_000, 32, cap).with_near_page(rule);
+    let cases = [
+        (near(None, NearPage::WhenUncapped), true),
+        (near(Some(320_000), NearPage::WhenUncapped), false),
+        (near(Some(320_000), NearPage::Always), true),
+        (near(None, NearPage::Never), false),
+    ];
+    for (pool, takes_near) in cases {
+        let device = LedgerDevice::new();
+        let allocator = over(&device, std::slice::from_ref(&pool));
+        for (size, taken) in taken {
+            let result = allocator.allocate(&Request::new(size));
+            if taken && (takes_near || size <= 32) {
+                assert_eq!(result.map(|slice| slice.size), Ok(size.next_multiple_of(32)));
+            } else {
+                let limit = if takes_near { 32_000 } else { 32 };
+                assert_eq!(result, Err(Error::TooLarge { size, limit }), "{pool:?}");
+            }
+        }
+        assert_agree(&allocator, &device);
+    }
+}
+
+/// Section 2, faults of the original: a hole of exactly the aligned size was not found.
+#[test]
+fn a_freed_slice_serves_the_same_size_again_without_a_second_page() {
+    let device = LedgerDevice::new();
+    let memory = AllocatorOptions::default().with_memory_type(MemoryType::new(128 * M, 256));
+    let pool = PoolOptions::sliced_pages(1024, 1024, None).with_granule(256);
+    let allocator = Allocator::try_new(&device, &[pool], memory).unwrap();
+    let ids = [200, 200, 200, 256].map(|size| allocate(&allocator, size));
+    allocator.free(ids[1]).unwrap();
+    let again = allocator.allocate(&Request::new(200)).unwrap();
+    assert_eq!((again.offset, again.size), (256, 256));
+    assert_eq!(device.given(), 1);
+    assert_agree(&allocator, &device);
+}
+
+/// Section 2, faults of the original: pages were lost.
+#[test]
+fn after_everything_is_freed_cleanup_leaves_no_page() {
+    let device = LedgerDevice::new();
+    let allocator = over(&device, &[sliced(2048, 2048, None)]);
+    let a = allocate(&allocator, 1000);
+    let b = allocate(&allocator, 1000);
+    allocator.free(a).unwrap();
+    let c = allocate(&allocator, 960);
+    allocator.free(b).unwrap();
+    allocator.free(c).unwrap();
+    allocator.cleanup().unwrap();
+    let figures = allocator.statistics();
+    assert_eq!((figures.pages, figures.reserved, figures.free), (0, 0, 0));
+    assert_eq!((device.given(), device.taken()), (1, 1));
+    assert_agree(&allocator, &device);
+}
+
+/// Section 2, faults of the original: slices drifted apart until a page was larger or smaller than itself.
+#[test]
+fn two_hundred_thousand_operations_leave_a_page_exactly_its_size() {
+    let mut random = Random::with_seed_or(2);
+    let device = LedgerDevice::new();
+    let allocator = over(&device, &[sliced(64 * K, 64 * K, Some(64 * K))]);
+    let mut live = Vec::new();
+    for operation in 0..200_000 {
+        if live.len() == 40 || (!live.is_empty() && random.below(2) == 0) {
+            allocator.free(random.take(&mut live)).unwrap();
+        } else if let Ok(slice) = allocator.allocate(&Request::new(random.within(1, 3000))) {
+            live.push(slice.id);
+        }
+        if operation % 1000 == 0 {
+            assert_agree(&allocator, &device);
+        }
+    }
+    for id in live {
+        allocator.free(id).unwrap();
+    }
+    let left: Vec<_> = ranges(&allocator).iter().map(|range| (range.id, range.offset, range.size)).collect();
+    assert_eq!(left, [(None, 0, 64 * K)]);
+    assert_eq!(device.sizes(), [64 * K]);
+}
+
+/// Section 2 and section 8, item 17: the original counted pages in 16 bits.
+#[test]
+fn more_pages_than_sixteen_bits_can_count_are_all_kept_apart() {
+    let device = LedgerDevice::new();
+    let allocator = over(&device, &[sliced(32, 32, None)]);
+    let slices: Vec<_> = (0..65_537).map(|_| allocator.allocate(&Request::new(32)).unwrap()).collect();
+    for slice in &slices {
+        assert_eq!(allocator.get(slice.id), Ok(*slice));
+    }
+    let figures = allocator.statistics();
+    assert_eq!((figures.pages, figures.reserved, device.pages()), (65_537, 65_537 * 32, 65_537));
+    for slice in &slices {
+        allocator.free(slice.id).unwrap();
+    }
+    allocator.cleanup().unwrap();
+    assert_agree(&allocator, &device);
+    assert_eq!(device.pages(), 0);
+}
+
+// ---- several pools in one allocator
+
+/// Section 1: a hole that fits is never passed over in favour of a new page.
+#[test]
+fn a_hole_in_a_later_pool_is_used_before_an_earlier_pool_grows() {
+    let device = LedgerDevice::new();
+    let allocator = over(&device, &[sliced(4 * K, K, None), sliced(64 * K, 64 * K, None)]);
+    // Only the second pool takes it.
+    allocate(&allocator, 2 * K);
+    assert_eq!(device.sizes(), [64 * K]);
+    // Both do, and only the second has memory.
+    allocate(&allocator, 100);
+    assert_eq!(device.sizes(), [64 * K]);
+    assert_eq!(allocator.pool_statistics(0).unwrap().slices, 0);
+    assert_eq!(allocator.pool_statistics(1).unwrap().slices, 2);
+    // Neither has room: pools grow in order.
+    allocate(&allocator, 61 * K + 896);
+    allocate(&allocator, 100);
+    assert_eq!(device.sizes(), [64 * K, 4 * K]);
+    assert_eq!(allocator.pool_statistics(0).unwrap().slices, 1);
+    // Both have room: the first pool's is used first.
+    assert_eq!(allocator.largest_free(), 4 * K - 128);
+    allocate(&allocator, 1000);
+    assert_eq!(allocator.pool_statistics(0).unwrap().slices, 2);
+    assert_agree(&allocator, &device);
+}
+
+/// Section 1: a pool at its cap is skipped.
+#[test]
+fn a_full_pool_spills_into_the_next_that_accepts_the_request() {
+    let device = LedgerDevice::new();
+    let allocator = over(&device, &[sliced(K, K, Some(2 * K)), sliced(4 * K, 4 * K, Some(4 * K))]);
+    let first = allocate(&allocator, K);
+    allocate(&allocator, K);
+    assert_eq!(device.sizes(), [K, K]);
+    let spilled = allocate(&allocator, K);
+    assert_eq!(device.sizes(), [K, K, 4 * K]);
+    allocate(&allocator, 3 * K);
+    // The first of the pools that accept the request speaks for all of them.
+    assert_eq!(allocator.allocate(&Request::new(32)), Err(full(32, 2 * K, 2 * K, 0)));
+    assert_eq!(allocator.allocate(&Request::new(2 * K)), Err(full(2 * K, 4 * K, 4 * K, 0)));
+    let too_large = Error::TooLarge { size: 4 * K + 1, limit: 4 * K };
+    assert_eq!(allocator.allocate(&Request::new(4 * K + 1)), Err(too_large));
+    // Room in either pool serves.
+    allocator.free(spilled).unwrap();
+    assert_eq!(allocator.get(allocate(&allocator, 100)).unwrap().size, 128);
+    allocator.free(first).unwrap();
+    allocate(&allocator, K);
+    assert_eq!(device.sizes(), [K, K, 4 * K]);
+    assert_agree(&allocator, &device);
+}
+
+/// Section 1: nobody accepts.
+#[test]
+fn the_most_generous_limit_is_named_when_no_pool_accepts() {
+    let device = LedgerDevice::new();
+    let allocator = over(&device, &[sliced(K, K, None), sliced(M, M, Some(M)), sliced(4 * K, 64, Some(4 * K))]);
+    for size in [M + 1, 1 << 40, u64::MAX] {
+        let refused = Err(Error::TooLarge { size, limit: M });
+        assert_eq!(allocator.allocate(&Request::new(size)), refused);
+        assert_eq!(allocator.would_fit(&Request::new(size)).err(), refused.err());
+    }
+    assert_eq!(device.calls(), 0);
+}
+
+// ---- giving pages back
+
+fn allocator_with_idle_pages(device: &LedgerDevice, count: u64) -> Allocator<&LedgerDevice> {
+    let allocator = over(device, &[sliced(M, M, None)]);
+    let ids: Vec<_> = (0..count).map(|_| allocate(&allocator, M)).collect();
+    for id in ids {
+        allocator.free(id).unwrap();
+    }
+    assert_eq!(allocator.statistics().pages_idle, count as u32);
+    allocator
+}
+
+/// Section 7: trim goes down to a floor, and not below it.
+#[test]
+fn trim_keeps_at_least_the_bytes_it_is_told_to_keep() {
+    for (keep, pages) in
+        [(u64::MAX, 4), (4 * M, 4), (4 * M - 1, 4), (3 * M + 1, 4), (3 * M, 3), (5 * M / 2, 3), (1, 1), (0, 0)]
+    {
+        let device = LedgerDevice::new();
+        let allocator = allocator_with_idle_pages(&device, 4);
+        allocator.trim(keep).unwrap();
+        assert_eq!(device.pages(), pages, "keep {keep}");
+        assert_agree(&allocator, &device);
+        // Again and again costs nothing.
+        let calls = device.calls();
+        allocator.trim(keep).unwrap();
+        assert_eq!(device.calls(), calls);
+    }
+}
+
+/// Section 7: what is live counts towards the floor, in whatever pool it is.
+#[test]
+fn live_pages_of_all_pools_count_towards_the_floor_of_a_trim() {
+    let device = LedgerDevice::new();
+    let allocator = over(&device, &[sliced(M, M, None), sliced(4 * M, 4 * M, None)]);
+    let small: Vec<_> = (0..3).map(|_| allocate(&allocator, M)).collect();
+    allocate(&allocator, 4 * M);
+    for id in small {
+        allocator.free(id).unwrap();
+    }
+    allocator.trim(5 * M).unwrap();
+    assert_eq!(allocator.statistics().reserved, 5 * M);
+    allocator.trim(4 * M).unwrap();
+    assert_eq!(allocator.statistics().reserved, 4 * M);
+    allocator.cleanup().unwrap();
+    assert_eq!(allocator.statistics().reserved, 4 * M);
+    assert_agree(&allocator, &device);
+}
+
+/// Section 7: oldest idle first.
+#[test]
+fn trim_gives_back_the_page_that_has_been_idle_the_longest() {
+    let device = LedgerDevice::new();
+    let allocator = over(&device, &[sliced(M, M, None)]);
+    let slices: Vec<_> = (0..3).map(|_| allocator.allocate(&Request::new(M)).unwrap()).collect();
+    for index in [1, 2, 0] {
+        allocator.free(slices[index].id).unwrap();
+    }
+    for (keep, gone) in [(2 * M, 1), (M, 2), (0, 0)] {
+        assert!(device.is_out(slices[gone].memory));
+        allocator.trim(keep).unwrap();
+        assert!(!device.is_out(slices[gone].memory));
+        assert_agree(&allocator, &device);
+    }
+}
+
+/// Section 7: a page in which one byte is live stays, and its slice with it.
+#[test]
+fn cleanup_leaves_pages_with_live_slices_alone() {
+    let device = LedgerDevice::new();
+    let allocator = over(&device, &[sliced(K, K, None)]);
+    let slices: Vec<_> = (0..30).map(|_| allocator.allocate(&Request::new(500)).unwrap()).collect();
+    let (kept, freed): (Vec<_>, Vec<Slice>) = slices.iter().partition(|slice| slice.memory % 3 == 0);
+    for slice in freed {
+        allocator.free(slice.id).unwrap();
+    }
+    allocator.cleanup().unwrap();
+    for slice in &kept {
+        assert_eq!(allocator.get(slice.id), Ok(*slice));
+    }
+    assert_eq!(device.pages(), kept.len() as u64 / 2);
+    assert_agree(&allocator, &device);
+}
+
+/// Reliability: a device that refuses to take memory back.
+#[test]
+fn a_page_that_the_device_refuses_to_take_back_is_counted_as_stuck_and_tried_again() {
+    let device = LedgerDevice::new();
+    let allocator = allocator_with_idle_pages(&device, 3);
+    let refused = Error::DeviceFailed { fault: DeviceFault::Refused, code: KEPT };
+
+    device.keep_everything(true);
+    assert_eq!(allocator.trim(2 * M), Err(refused));
+    let figures = allocator.statistics();
+    assert_eq!((figures.stuck, figures.pages_stuck, figures.pages, figures.reserved), (M, 1, 2, 3 * M));
+    assert_agree(&allocator, &device);
+    // A stuck page is tried again, whatever the floor. It does not count as idle memory.
+    assert_eq!(allocator.trim(u64::MAX), Err(refused));
+    assert_eq!(device.deallocate_refused(), 2);
+    assert_eq!(allocator.trim(0), Err(refused));
+    let figures = allocator.statistics();
+    assert_eq!((figures.stuck, figures.pages_stuck, figures.free, figures.pages), (3 * M, 3, 0, 0));
+    assert_agree(&allocator, &device);
+    // Nothing is placed in a stuck page.
+    let slice = allocate(&allocator, 100);
+    assert_eq!((device.given(), allocator.statistics().reserved), (4, 4 * M));
+    allocator.free(slice).unwrap();
+
+    device.keep_everything(false);
+    allocator.trim(u64::MAX).unwrap();
+    let figures = allocator.statistics();
+    assert_eq!((figures.stuck, figures.pages_stuck, figures.reserved), (0, 0, M));
+    assert_eq!(device.taken(), 3);
+    assert_agree(&allocator, &device);
+}
+
+/// Reliability: the same at the end.
+#[test]
+fn destroy_tries_stuck_pages_again_and_hands_the_allocator_back_while_one_is_left() {
+    let device = LedgerDevice::new();
+    let allocator = allocator_with_idle_pages(&device, 2);
+    device.keep_everything(true);
+    let refused = Error::DeviceFailed { fault: DeviceFault::Refused, code: KEPT };
+    let Err((allocator, error)) = allocator.destroy() else { panic!("the pages cannot have gone") };
+    assert_eq!(error, refused);
+    assert_eq!((allocator.statistics().pages_stuck, device.pages()), (2, 2));
+    assert_agree(&allocator, &device);
+    device.keep_everything(false);
+    assert!(allocator.destroy().is_ok());
+    assert_eq!((device.pages(), device.taken()), (0, 2));
+}
+
+/// Reliability: dropping gives back what can be given back, stuck or live.
+#[test]
+fn dropping_an_allocator_returns_live_idle_and_stuck_pages_alike() {
+    let device = LedgerDevice::new();
+    let allocator = allocator_with_idle_pages(&device, 2);
+    device.keep_everything(true);
+    assert!(allocator.trim(M).is_err());
+    device.keep_everything(false);
+    allocate(&allocator, 10);
+    allocate(&allocator, M);
+    assert_eq!(device.pages(), 3);
+    drop(allocator);
+    assert_eq!((device.pages(), device.taken()), (0, 3));
+}
+
+/// Reliability: a stuck page still counts against the cap, because the device still holds it for the pool.
+#[test]
+fn stuck_pages_count_against_the_cap() {
+    let device = LedgerDevice::new();
+    let allocator = over(&device, &[sliced(K, K, Some(2 * K))]);
+    let id = allocate(&allocator, K);
+    allocator.free(id).unwrap();
+    device.keep_everything(true);
+    assert!(allocator.cleanup().is_err());
+    allocate(&allocator, K);
+    assert_eq!(allocator.allocate(&Request::new(K)), Err(full(K, 2 * K, K, 0)));
+    device.keep_everything(false);
+    allocator.trim(u64::MAX).unwrap();
+    allocate(&allocator, K);
+    assert_agree(&allocator, &device);
+}
+
+/// Abandoning says nothing to the device.
+#[test]
+fn abandon_makes_no_device_call_whatever_is_live() {
+    let device = LedgerDevice::new();
+    let allocator = allocator_with_idle_pages(&device, 2);
+    allocate(&allocator, 10);
+    let calls = device.calls();
+    allocator.abandon();
+    assert_eq!((device.calls(), device.pages()), (calls, 2));
+    device.write_off();
+}
+
+/// The report carries the effective configuration: here the page shrunk to the cap.
+#[test]
+fn the_report_shows_the_configuration_that_is_in_effect() {
+    let device = LedgerDevice::new();
+    let allocator = over(&device, &[sliced(1024, 1024, Some(1000)), sliced(4096, 64, None)]);
+    allocate(&allocator, 10);
+    let mut report = String::new();
+    allocator.write_json(&mut report).unwrap();
+    for part in [
+        "\"page_size\":992,\"max_slice_size\":992,\"max_pool_size\":992,\"granule\":32",
+        "\"page_size\":4096,\"max_slice_size\":64,\"max_pool_size\":null,\"granule\":32",
+        "\"reserved\":992,\"in_use\":10,\"padding\":22,\"free\":960",
+    ] {
+        assert!(report.contains(part), "{part} in {report}");
+    }
+    assert_eq!(report.matches('{').count(), report.matches('}').count());
+}
+
+/// The public configuration type keeps the names and the derives of the original.
+#[test]
+fn pool_types_can_be_cloned_compared_and_shown() {
+    let one = PoolType::SlicedPages { page_size: 1, max_slice_size: 2, max_pool_size: None };
+    assert_eq!(one, one.clone());
+    assert_eq!(format!("{one:?}"), "SlicedPages { page_size: 1, max_slice_size: 2, max_pool_size: None }");
+}

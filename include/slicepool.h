@@ -1,0 +1,1059 @@
+/*
+ * slicepool: memory pools for memory that the CPU may not be able to touch.
+ *
+ * A device (a GPU driver, a firmware heap, pinned host memory, a file mapping) gives out large PAGES through callbacks
+ * that you provide. slicepool cuts them into SLICES, joins freed slices again, and keeps its books elsewhere: no byte
+ * of the library's bookkeeping ever lies in device memory.
+ *
+ *     your engine --slicepool_allocate()--> POOL --your callback--> device
+ *
+ *     page 1  [ slice | slice |  free   | slice |   untouched tail    ]
+ *     page 2  [ slice |           free                                ]
+ *
+ * Allocating and freeing take constant time however many slices and pages there are.
+ *
+ * RESULTS. Functions answer SLICEPOOL_OK (0) or a negative SLICEPOOL_ERROR_ code. A function that fails has changed
+ * nothing and has not touched its out-parameters, unless its comment says otherwise. NULL where an object, a struct or
+ * an out-parameter is expected is an error, not a crash. Details (sizes, limits, the device's own code) go into a
+ * slicepool_failure where you pass one.
+ *
+ * STRUCTS begin with `struct_size`, which the caller sets: initialise them with the SLICEPOOL_..._INIT macros (or
+ * slicepool_struct_default()), also those that a function fills in. Zero in any field is its default. Unknown flags
+ * and non-zero reserved fields are refused, so that they can get a meaning later.
+ *
+ * OWNERSHIP. The library copies what it is given and frees what it allocates; you never free() anything it returns.
+ * Slices are named by 64-bit handles: 0 means none, and a handle that was freed is never accepted again.
+ *
+ * THREADS. Every function may be called by any thread at any time, except: destroying and abandoning, which nobody
+ * else may be racing with, and slicepool_space_ functions, which one thread at a time may call on one space. Not from
+ * signal or interrupt handlers that may have interrupted a call on the same allocator (unless your lock hooks turn
+ * interrupts off). After fork() the child may only abandon allocators of its parent.
+ *
+ * CALLBACKS get your `user_data` first. No lock is held while one runs, so it may be slow and may call back into the
+ * same allocator. It must not throw, longjmp or unwind.
+ *
+ * VERSIONS. Compare SLICEPOOL_VERSION_NUMBER with slicepool_version(). Structs grow at their end only, and codes are
+ * never reused; both sides may be older or newer than the other.
+ *
+ * ABORTING. The library never ends the process, short of a bug inside it.
+ */
+
+#ifndef SLICEPOOL_H
+#define SLICEPOOL_H
+
+/* Generated from capi/src; do not edit: `make bless`. */
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* --------------------------------------------------------------------------------------------------------------------
+ * Version
+ * -------------------------------------------------------------------------------------------------------------------- */
+
+/** The interface described by this header, part by part. Before 1.0, a new minor version may break programs. */
+#define SLICEPOOL_VERSION_MAJOR 0
+
+/** See SLICEPOOL_VERSION_MAJOR. */
+#define SLICEPOOL_VERSION_MINOR 1
+
+/** See SLICEPOOL_VERSION_MAJOR. */
+#define SLICEPOOL_VERSION_PATCH 0
+
+/** The same as one number: major * 1000000 + minor * 1000 + patch. */
+#define SLICEPOOL_VERSION_NUMBER 1000
+
+/** The library's SLICEPOOL_VERSION_NUMBER: compare with that of the header the program was compiled with. */
+uint32_t slicepool_version(void);
+
+/* --------------------------------------------------------------------------------------------------------------------
+ * Results
+ * -------------------------------------------------------------------------------------------------------------------- */
+
+/** Success. */
+#define SLICEPOOL_OK 0
+
+/** An argument is NULL or outside its bounds; nothing has changed. */
+#define SLICEPOOL_ERROR_INVALID_ARGUMENT (-1)
+
+/** The handle's slice has been freed. */
+#define SLICEPOOL_ERROR_STALE_HANDLE (-2)
+
+/** The handle was never given out by this allocator or space. */
+#define SLICEPOOL_ERROR_FOREIGN_HANDLE (-3)
+
+/** Larger than anything that could ever be served. */
+#define SLICEPOOL_ERROR_TOO_LARGE (-4)
+
+/** The pool is at its cap, or the space is full. Freeing may help. */
+#define SLICEPOOL_ERROR_POOL_CAPACITY_EXCEEDED (-5)
+
+/** The device has no memory left. Also what a device callback answers to say so. */
+#define SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY (-8)
+
+/** The device failed, or broke a rule of its callbacks. Also what a device callback answers to say so. */
+#define SLICEPOOL_ERROR_DEVICE_FAILED (-9)
+
+/** The host has no memory left for bookkeeping. */
+#define SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY (-10)
+
+/** Slices are live, or a callback is running: the object cannot go away now. */
+#define SLICEPOOL_ERROR_BUSY (-11)
+
+/** This library does not do what was asked. */
+#define SLICEPOOL_ERROR_NOT_SUPPORTED (-12)
+
+/** A struct uses fields that this version of the library does not know. */
+#define SLICEPOOL_ERROR_VERSION_MISMATCH (-13)
+
+/** All slots for slices are taken. */
+#define SLICEPOOL_ERROR_TOO_MANY_SLICES (-16)
+
+/** A slice cannot grow where it lies: what follows it is in use. */
+#define SLICEPOOL_ERROR_NO_ROOM (-20)
+
+/** In `slicepool_failure.device_fault`: the device is not to blame. */
+#define SLICEPOOL_DEVICE_FAULT_NONE 0
+
+/** The device reported a failure. */
+#define SLICEPOOL_DEVICE_FAULT_REPORTED 1
+
+/** A callback answered a result that does not exist; `device_code` has it. */
+#define SLICEPOOL_DEVICE_FAULT_UNKNOWN_RESULT 2
+
+/** `allocate` answered SLICEPOOL_OK without filling in a handle. */
+#define SLICEPOOL_DEVICE_FAULT_NOT_FILLED 3
+
+/** The page's address is not aligned as asked; the page was given back. */
+#define SLICEPOOL_DEVICE_FAULT_MISALIGNED 4
+
+/** The device gave out memory that is live already; it was not given back. */
+#define SLICEPOOL_DEVICE_FAULT_DUPLICATE 5
+
+/** The device refused to take memory back. */
+#define SLICEPOOL_DEVICE_FAULT_REFUSED 6
+
+/** What a function came to: SLICEPOOL_OK, or one of the negative codes below. Codes are never reused. */
+typedef int32_t slicepool_result;
+
+/**
+ * Details of a failure. Written only when a call fails that was given one; fields that say nothing about the
+ * failure at hand are 0.
+ */
+typedef struct slicepool_failure {
+  /** sizeof(slicepool_failure), set by the caller. */
+  uint32_t struct_size;
+  /** The result of the call. */
+  int32_t result;
+  /** Bytes asked for. */
+  uint64_t size;
+  /** The most that could have been asked for: the cap of the pool, the limit of a request, the room of a slice. */
+  uint64_t limit;
+  /** Requested bytes of live slices. */
+  uint64_t in_use;
+  /** A free range of at least this many bytes exists; slicepool_largest_free() is exact. */
+  uint64_t largest_free;
+  /** The value that was refused, for SLICEPOOL_ERROR_INVALID_ARGUMENT. */
+  uint64_t value;
+  /** Live slices, for SLICEPOOL_ERROR_BUSY. */
+  uint64_t live;
+  /** Pages being taken from the device, or callbacks running, at that moment. */
+  uint32_t in_flight;
+  /** Position of the element that was refused, in calls with many. */
+  uint32_t index;
+  /** The device's own code. */
+  int32_t device_code;
+  /** A SLICEPOOL_DEVICE_FAULT_ code. */
+  uint32_t device_fault;
+  /** Name of the argument or field that was refused: a static string, or NULL. */
+  const char *field;
+  /** NULL. */
+  void *reserved;
+} slicepool_failure;
+
+/** A short English text for any result: static, never NULL, also for numbers that are no result. */
+const char *slicepool_result_string(slicepool_result result);
+
+/** sizeof(slicepool_failure) as the library sees it, for bindings. */
+uint32_t slicepool_sizeof_failure(void);
+
+/* --------------------------------------------------------------------------------------------------------------------
+ * Device
+ * -------------------------------------------------------------------------------------------------------------------- */
+
+/** What a device is asked for. */
+typedef struct slicepool_page_request {
+  /** sizeof(slicepool_page_request) as the library knows it. */
+  uint32_t struct_size;
+  /** Index of the pool that grows. */
+  uint32_t pool;
+  /** Bytes, never 0. */
+  uint64_t size;
+  /** The page's address must be a multiple of this, a power of two. */
+  uint64_t alignment;
+} slicepool_page_request;
+
+/**
+ * A page: memory that a device has given out.
+ *
+ * `handle` and `address` together must differ between pages that are live at the same time.
+ */
+typedef struct slicepool_device_memory {
+  /** sizeof(slicepool_device_memory) as the library knows it. */
+  uint32_t struct_size;
+  /** On failure: the device's own code, which comes back in slicepool_failure.device_code. */
+  int32_t device_code;
+  /**
+   * The device's own name for the memory: a VkDeviceMemory, an address, a file offset. Any value but UINT64_MAX,
+   * which is what the library puts here before it calls.
+   */
+  uint64_t handle;
+  /** Address as the device sees it, 0 if it has none. */
+  uint64_t address;
+  /** Bytes, filled in by the library: what was asked for. */
+  uint64_t size;
+  /** Where the CPU sees the memory, NULL if it does not. The library never reads or writes there. */
+  void *mapped;
+  /** For the device's own use: comes back in `deallocate`. */
+  void *context;
+} slicepool_device_memory;
+
+/**
+ * Takes a page from the device. Fills in `memory` and answers SLICEPOOL_OK, or answers
+ * SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY or SLICEPOOL_ERROR_DEVICE_FAILED. Anything else counts as the latter.
+ */
+typedef slicepool_result (*slicepool_device_allocate_fn)(void *user_data,
+                                                         const struct slicepool_page_request *request,
+                                                         struct slicepool_device_memory *memory);
+
+/**
+ * Takes a page back: exactly what `allocate` filled in. Any answer but SLICEPOOL_OK means that the device keeps the
+ * page as it is; it is asked again at the next trim and when the allocator is destroyed.
+ */
+typedef slicepool_result (*slicepool_device_deallocate_fn)(void *user_data,
+                                                           const struct slicepool_device_memory *memory);
+
+/**
+ * What gives out memory. Copied when an allocator is created.
+ *
+ * The callbacks run on the thread whose call needs them, with no lock held: they may be slow, and may call back into
+ * the allocator (where destroying it answers SLICEPOOL_ERROR_BUSY). They must not throw, longjmp or unwind.
+ */
+typedef struct slicepool_device {
+  /** sizeof(slicepool_device), set by the caller. */
+  uint32_t struct_size;
+  /** 0. */
+  uint32_t reserved;
+  /** First argument of every callback. */
+  void *user_data;
+  /** Required. */
+  slicepool_device_allocate_fn allocate;
+  /** Required. */
+  slicepool_device_deallocate_fn deallocate;
+  /** NULL. */
+  void *reserved_pointer;
+} slicepool_device;
+
+/**
+ * Fills in a device whose pages are host memory of the C library: for staging memory, tests and first steps.
+ *
+ * Handle and address of its pages are their address; they are mapped where they lie.
+ *
+ * @param device  filled in; its struct_size must be set
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+ *
+ * Threads: any. Cost: constant.
+ */
+slicepool_result slicepool_host_device(struct slicepool_device *device);
+
+/** sizeof(slicepool_device) as the library sees it, for bindings. */
+uint32_t slicepool_sizeof_device(void);
+
+/** sizeof(slicepool_device_memory) as the library sees it, for bindings. */
+uint32_t slicepool_sizeof_device_memory(void);
+
+/** sizeof(slicepool_page_request) as the library sees it, for bindings. */
+uint32_t slicepool_sizeof_page_request(void);
+
+/* --------------------------------------------------------------------------------------------------------------------
+ * Host
+ * -------------------------------------------------------------------------------------------------------------------- */
+
+/** Gives `size` bytes at a multiple of `alignment`, a power of two; NULL if there is none. */
+typedef void *(*slicepool_host_allocate_fn)(void *user_data, uint64_t size, uint64_t alignment);
+
+/** Takes back what `allocate` gave, with the same size and alignment. */
+typedef void (*slicepool_host_deallocate_fn)(void *user_data,
+                                             void *memory,
+                                             uint64_t size,
+                                             uint64_t alignment);
+
+/** Takes or gives up a lock. */
+typedef void (*slicepool_host_lock_fn)(void *user_data);
+
+/** Waits a little between two tries for the spin lock; `attempt` counts from 0. */
+typedef void (*slicepool_host_yield_fn)(void *user_data, uint32_t attempt);
+
+/**
+ * The host side of one allocator or space: all optional, NULL means the default. Copied at creation.
+ *
+ * None of these functions may call slicepool, throw, longjmp or unwind. Any thread that uses the object calls them.
+ */
+typedef struct slicepool_host {
+  /** sizeof(slicepool_host), set by the caller. */
+  uint32_t struct_size;
+  /** 0. */
+  uint32_t reserved;
+  /** First argument of every function. */
+  void *user_data;
+  /** Memory for bookkeeping; never called with a lock held. Default: the C library's. Both or neither. */
+  slicepool_host_allocate_fn allocate;
+  /** See `allocate`. */
+  slicepool_host_deallocate_fn deallocate;
+  /**
+   * A lock instead of the spin lock: a mutex, or interrupts off. A plain one will do: it is never taken twice by
+   * one thread, nor held across a callback. Both or neither. Not used by spaces.
+   */
+  slicepool_host_lock_fn lock;
+  /** See `lock`. */
+  slicepool_host_lock_fn unlock;
+  /** What to do between two tries for the spin lock. Default: growing pauses, then the CPU is given up. */
+  slicepool_host_yield_fn yield;
+} slicepool_host;
+
+/** sizeof(slicepool_host) as the library sees it, for bindings. */
+uint32_t slicepool_sizeof_host(void);
+
+/* --------------------------------------------------------------------------------------------------------------------
+ * Allocator
+ * -------------------------------------------------------------------------------------------------------------------- */
+
+/** Slices are cut from larger pages. */
+#define SLICEPOOL_POOL_SLICED_PAGES 3
+
+/** Requests above `max_slice_size` that leave less than a fifth of a page: taken if the pool has no cap. */
+#define SLICEPOOL_NEAR_PAGE_WHEN_UNCAPPED 0
+
+/** Such requests are always taken. */
+#define SLICEPOOL_NEAR_PAGE_ALWAYS 1
+
+/** Such requests are never taken. */
+#define SLICEPOOL_NEAR_PAGE_NEVER 2
+
+/** The caller lets one thread at a time into the allocator: no lock is taken. */
+#define SLICEPOOL_ALLOCATOR_EXTERNALLY_SYNCHRONIZED 1
+
+/** Pool options that contradict themselves are refused instead of adjusted. */
+#define SLICEPOOL_ALLOCATOR_VALIDATE 2
+
+/** Destroy although slices are live. */
+#define SLICEPOOL_DESTROY_FORCE 1
+
+/** Abandon in a forked child: callbacks that the parent's threads were running at the fork do not count. */
+#define SLICEPOOL_ABANDON_FORKED 1
+
+/** Pools over one device. */
+typedef struct slicepool_allocator slicepool_allocator;
+
+/** A pool of an allocator. Sizes are bytes. */
+typedef struct slicepool_pool_options {
+  /** sizeof(slicepool_pool_options), set by the caller. */
+  uint32_t struct_size;
+  /** A SLICEPOOL_POOL_ kind. */
+  uint32_t kind;
+  /** Size of every page. */
+  uint64_t page_size;
+  /** The largest slice the pool takes; 0: as large as a page. */
+  uint64_t max_slice_size;
+  /**
+   * Cap on all pages together, in whole pages; 0: none. A page above the cap shrinks to it. The cap belongs to
+   * this pool of this allocator: with an allocator per stream there is one per stream.
+   */
+  uint64_t max_pool_size;
+  /** Every offset and size is a multiple of this power of two, at most 2^32; 0: 256. A page has at most 2^32 - 1. */
+  uint64_t granule;
+  /** A SLICEPOOL_NEAR_PAGE_ rule. */
+  uint32_t near_page;
+  /** 0. */
+  uint32_t reserved;
+} slicepool_pool_options;
+
+/** How an allocator is made. All zero but `struct_size` is a good start. */
+typedef struct slicepool_allocator_config {
+  /** sizeof(slicepool_allocator_config), set by the caller. */
+  uint32_t struct_size;
+  /** SLICEPOOL_ALLOCATOR_ flags. */
+  uint32_t flags;
+  /** The largest page the device gives out; 0: no limit. */
+  uint64_t max_page;
+  /**
+   * Every page is asked for at a multiple of this power of two, which is also the largest alignment a request may
+   * have (unless a pool's granule is larger); 0: 4096. Say what the device really guarantees.
+   */
+  uint64_t page_alignment;
+  /** Number of pools, at most 32; 0: one pool of 32 MiB pages without a cap. */
+  uint32_t pool_count;
+  /**
+   * A request that would fit into a page which another thread is just getting waits for it this many back-off
+   * steps before it gets its own; 0: 32.
+   */
+  uint32_t growth_wait_steps;
+  /** The pools, in the order in which they are tried. */
+  const struct slicepool_pool_options *pools;
+  /** Host memory and lock; NULL: the C library's memory, and a spin lock that yields. */
+  const slicepool_host *host;
+  /** Where the details of a failed creation go; may be NULL. */
+  slicepool_failure *failure;
+  /** NULL. */
+  void *reserved;
+} slicepool_allocator_config;
+
+/**
+ * Creates an allocator. Takes nothing from the device yet.
+ *
+ * @param device     copied; its user_data must stay valid until the allocator is gone
+ * @param config     copied with all it points to; may be NULL for the defaults
+ * @param allocator  set on success; to be destroyed or abandoned by the caller
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT (config->failure names the field), SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY,
+ *         SLICEPOOL_ERROR_VERSION_MISMATCH
+ *
+ * Threads: any. Cost: a few host allocations per pool.
+ */
+slicepool_result slicepool_allocator_create(const slicepool_device *device,
+                                            const struct slicepool_allocator_config *config,
+                                            struct slicepool_allocator **allocator);
+
+/**
+ * Gives every page back to the device and frees the allocator. No callback comes after this returns.
+ *
+ * @param allocator  not used by anybody else any more, unless the call fails
+ * @param flags      SLICEPOOL_DESTROY_FORCE: also if slices are live or the device refuses a page
+ * @param failure    may be NULL
+ * @return SLICEPOOL_ERROR_BUSY while slices are live, or a callback of this allocator is running (so from within
+ *         one, FORCE or not); SLICEPOOL_ERROR_DEVICE_FAILED if the device refuses to take a page back.
+ *         The allocator and its slices are as usable as before then.
+ *
+ * Threads: exclusive. Cost: one device call a page.
+ */
+slicepool_result slicepool_allocator_destroy(struct slicepool_allocator *allocator,
+                                             uint32_t flags,
+                                             slicepool_failure *failure);
+
+/**
+ * Frees the allocator's host memory without a word to the device: for process exit, a lost device, or a forked
+ * child, which may call nothing else of its parent's allocators.
+ *
+ * @param allocator  not used by anybody else any more, unless the call fails
+ * @param flags      SLICEPOOL_ABANDON_FORKED in a forked child
+ * @return SLICEPOOL_ERROR_BUSY while a callback of this allocator is running, unless forked
+ *
+ * Threads: exclusive. Cost: a few host deallocations.
+ */
+slicepool_result slicepool_allocator_abandon(struct slicepool_allocator *allocator,
+                                             uint32_t flags);
+
+/**
+ * Gives pages that hold nothing back to the device, those idle the longest first, while at least `min_keep_bytes`
+ * stay reserved; asks again for pages that the device has refused to take back.
+ *
+ * @return SLICEPOOL_ERROR_DEVICE_FAILED if the device refuses a page: the others have been given back, that one is
+ *         kept and counted as stuck
+ *
+ * Threads: any. Cost: one device call a page.
+ */
+slicepool_result slicepool_trim(struct slicepool_allocator *allocator,
+                                uint64_t min_keep_bytes);
+
+/**
+ * Gives every page that holds nothing back to the device. Handles of live slices stay valid.
+ *
+ * @return as slicepool_trim()
+ *
+ * Threads: any. Cost: one device call a page.
+ */
+slicepool_result slicepool_cleanup(struct slicepool_allocator *allocator);
+
+/** sizeof(slicepool_pool_options) as the library sees it, for bindings. */
+uint32_t slicepool_sizeof_pool_options(void);
+
+/** sizeof(slicepool_allocator_config) as the library sees it, for bindings. */
+uint32_t slicepool_sizeof_allocator_config(void);
+
+/* --------------------------------------------------------------------------------------------------------------------
+ * Slices
+ * -------------------------------------------------------------------------------------------------------------------- */
+
+/** What a slice must be like. All zero but `struct_size` and `size` is a good start. */
+typedef struct slicepool_request {
+  /** sizeof(slicepool_request), set by the caller. */
+  uint32_t struct_size;
+  /** 0: there are no flags yet. */
+  uint32_t flags;
+  /** Bytes, at least 1. */
+  uint64_t size;
+  /**
+   * The slice's offset, and its address where it has one, will be a multiple of this power of two; 0: the pool's
+   * granule. At most the page alignment.
+   */
+  uint64_t alignment;
+  /** Where the details of a failure go; may be NULL. */
+  slicepool_failure *failure;
+  /** NULL. */
+  void *reserved;
+} slicepool_request;
+
+/**
+ * A piece of a page: [offset, offset + size) of the device memory named `memory`. Copy it freely; only `id` is ever
+ * trusted.
+ */
+typedef struct slicepool_slice {
+  /** sizeof(slicepool_slice), set by the caller. */
+  uint32_t struct_size;
+  /** 0. */
+  uint32_t reserved;
+  /** What frees the slice; never 0, never given out again. */
+  uint64_t id;
+  /** Handle of the page, as the device filled it in. */
+  uint64_t memory;
+  /** Bytes from the start of the page. */
+  uint64_t offset;
+  /** Usable bytes: those asked for, rounded up to the granule. */
+  uint64_t size;
+  /** Address of the slice as the device sees it, 0 if the device gives none. */
+  uint64_t address;
+  /** Where the CPU sees the slice, NULL if it does not. */
+  void *mapped;
+  /** NULL. */
+  void *user_data;
+} slicepool_slice;
+
+/**
+ * Hands out a slice.
+ *
+ * @param request  read only; request->failure gets the details of a failure
+ * @param slice    filled in on success; its struct_size must be set
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT (size 0; an alignment that is no power of two or above the page
+ *         alignment; NULL; unknown flags), SLICEPOOL_ERROR_TOO_LARGE, SLICEPOOL_ERROR_POOL_CAPACITY_EXCEEDED,
+ *         SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY, SLICEPOOL_ERROR_DEVICE_FAILED, SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY,
+ *         SLICEPOOL_ERROR_TOO_MANY_SLICES, SLICEPOOL_ERROR_VERSION_MISMATCH
+ *
+ * Threads: any. Cost: constant if memory that is held serves the request by its size class; otherwise one device
+ * call, or before a refusal one look at every free range that could hold it.
+ */
+slicepool_result slicepool_allocate(slicepool_allocator *allocator,
+                                    const struct slicepool_request *request,
+                                    struct slicepool_slice *slice);
+
+/**
+ * Hands out a slice for each request, or none at all.
+ *
+ * If one is refused, the slices placed before it are freed again, and the pages taken from the device for them are
+ * given back.
+ *
+ * @param requests  `count` structs, all with the struct_size of the first
+ * @param count     0 is fine
+ * @param slices    `count` structs, all with the struct_size of the first; filled in on success
+ * @return as slicepool_allocate(); the details go to the failure of the request that was refused, or else of the
+ *         first
+ *
+ * Threads: any; others see the slices come one by one. Cost: that of the single calls, and two host allocations.
+ */
+slicepool_result slicepool_allocate_many(slicepool_allocator *allocator,
+                                         const struct slicepool_request *requests,
+                                         uint32_t count,
+                                         struct slicepool_slice *slices);
+
+/**
+ * Takes a slice back. Its page stays with the allocator until it is trimmed. Any thread may free what another
+ * allocated.
+ *
+ * @param id  of a live slice; 0 is ignored
+ * @return SLICEPOOL_ERROR_STALE_HANDLE if it has been freed before, SLICEPOOL_ERROR_FOREIGN_HANDLE if it was never
+ *         this allocator's; nothing changes then
+ *
+ * Threads: any. Cost: constant.
+ */
+slicepool_result slicepool_free(slicepool_allocator *allocator,
+                                uint64_t id);
+
+/**
+ * Takes slices back: all of them, or none if one handle is refused.
+ *
+ * @param ids      `count` handles; zeros are ignored; a handle that occurs twice is stale
+ * @param failure  may be NULL; `index` tells which handle was refused
+ * @return as slicepool_free()
+ *
+ * Threads: any; others see the slices go one by one. Cost: that of the single calls, with fewer locks taken.
+ */
+slicepool_result slicepool_free_many(slicepool_allocator *allocator,
+                                     const uint64_t *ids,
+                                     uint32_t count,
+                                     slicepool_failure *failure);
+
+/**
+ * The slice of a handle, as it was handed out or last resized.
+ *
+ * @param slice  filled in on success; its struct_size must be set
+ * @return SLICEPOOL_ERROR_STALE_HANDLE, SLICEPOOL_ERROR_FOREIGN_HANDLE, SLICEPOOL_ERROR_INVALID_ARGUMENT (id 0)
+ *
+ * Threads: any. Cost: constant.
+ */
+slicepool_result slicepool_slice_get(slicepool_allocator *allocator,
+                                     uint64_t id,
+                                     struct slicepool_slice *slice);
+
+/**
+ * Gives a slice another size where it lies. Never moves it, never calls the device.
+ *
+ * @param size     bytes, at least 1
+ * @param slice    filled in on success with the slice as it is then; its struct_size must be set
+ * @param failure  may be NULL; `limit` tells how large the slice could be where it lies
+ * @return SLICEPOOL_ERROR_NO_ROOM if what follows it is in use; SLICEPOOL_ERROR_STALE_HANDLE;
+ *         SLICEPOOL_ERROR_FOREIGN_HANDLE; SLICEPOOL_ERROR_INVALID_ARGUMENT; SLICEPOOL_ERROR_TOO_LARGE;
+ *         SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY; the slice is unchanged then
+ *
+ * Threads: any. Cost: constant.
+ */
+slicepool_result slicepool_try_resize(slicepool_allocator *allocator,
+                                      uint64_t id,
+                                      uint64_t size,
+                                      struct slicepool_slice *slice,
+                                      slicepool_failure *failure);
+
+/**
+ * Whether memory that is held would serve a request now, without the device and without doing it. True at that
+ * instant only.
+ *
+ * @param would_fit  set to 1 or 0
+ * @return as slicepool_allocate() for requests that could never be served
+ *
+ * Threads: any. Cost: at most one look at every free range that could hold the request.
+ */
+slicepool_result slicepool_would_fit(slicepool_allocator *allocator,
+                                     const struct slicepool_request *request,
+                                     uint32_t *would_fit);
+
+/**
+ * The largest free range of any page, exactly.
+ *
+ * @param largest_free  set to its bytes, 0 if nothing is free
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+ *
+ * Threads: any. Cost: a walk through one size class of each pool.
+ */
+slicepool_result slicepool_largest_free(slicepool_allocator *allocator, uint64_t *largest_free);
+
+/** sizeof(slicepool_request) as the library sees it, for bindings. */
+uint32_t slicepool_sizeof_request(void);
+
+/** sizeof(slicepool_slice) as the library sees it, for bindings. */
+uint32_t slicepool_sizeof_slice(void);
+
+/* --------------------------------------------------------------------------------------------------------------------
+ * Statistics
+ * -------------------------------------------------------------------------------------------------------------------- */
+
+/** In answers of walk callbacks: go on. */
+#define SLICEPOOL_WALK_CONTINUE 0
+
+/** Show nothing more. So does any other answer but SLICEPOOL_WALK_CONTINUE. */
+#define SLICEPOOL_WALK_STOP 1
+
+/**
+ * Figures of a pool or of a whole allocator at one instant. Sizes are bytes.
+ *
+ * Always: reserved == in_use + padding + free + leaving + stuck.
+ */
+typedef struct slicepool_statistics {
+  /** sizeof(slicepool_statistics), set by the caller. */
+  uint32_t struct_size;
+  /** Pools of the allocator; 1 in the figures of a pool. */
+  uint32_t pools;
+  /** Held from the device. */
+  uint64_t reserved_bytes;
+  /** Asked for by live slices. */
+  uint64_t in_use_bytes;
+  /** Added to that by rounding to the granule. */
+  uint64_t padding_bytes;
+  /** In free ranges. */
+  uint64_t free_bytes;
+  /** In pages that are on their way back to the device. */
+  uint64_t leaving_bytes;
+  /** In pages that the device has refused to take back. */
+  uint64_t stuck_bytes;
+  /** The most reserved_bytes has been. Of an allocator: the sum over its pools. */
+  uint64_t reserved_peak_bytes;
+  /** The most in_use_bytes has been. Of an allocator: the sum over its pools. */
+  uint64_t in_use_peak_bytes;
+  /** A free range of at least this size exists; slicepool_largest_free() is exact. */
+  uint64_t largest_free_bound_bytes;
+  /** Host memory held for slices and pages. */
+  uint64_t metadata_bytes;
+  /** Pages ever taken from the device. */
+  uint64_t device_allocations;
+  /** Pages ever given back. */
+  uint64_t device_deallocations;
+  /** Live slices. */
+  uint32_t slices;
+  /** Free ranges. */
+  uint32_t free_ranges;
+  /** Pages held, those leaving or stuck apart. */
+  uint32_t pages;
+  /** Pages among them that hold no slice. */
+  uint32_t pages_idle;
+  /** Pages that the device has refused to take back. */
+  uint32_t pages_stuck;
+  /** The most `pages` has been. Of an allocator: the sum over its pools. */
+  uint32_t pages_peak;
+  /** Pages being taken from the device. */
+  uint32_t growths_in_flight;
+  /** 0. */
+  uint32_t reserved;
+} slicepool_statistics;
+
+/** A range that slicepool_walk() shows: a slice, or free memory. */
+typedef struct slicepool_range {
+  /** sizeof(slicepool_range) as the library knows it. */
+  uint32_t struct_size;
+  /** Index of the pool. */
+  uint32_t pool;
+  /** Handle of the slice, 0 for free memory. */
+  uint64_t id;
+  /** Handle of the page. */
+  uint64_t memory;
+  /** Bytes from the start of the page. */
+  uint64_t offset;
+  /** Bytes of the range. */
+  uint64_t size;
+  /** Bytes asked for, 0 for free memory. */
+  uint64_t requested;
+} slicepool_range;
+
+/**
+ * Is shown one range; answers SLICEPOOL_WALK_CONTINUE or SLICEPOOL_WALK_STOP. Runs with no lock held and may call
+ * back into the allocator, where destroying it answers SLICEPOOL_ERROR_BUSY. Must not throw, longjmp or unwind.
+ */
+typedef int32_t (*slicepool_walk_fn)(void *user_data, const struct slicepool_range *range);
+
+/**
+ * Figures of all pools together.
+ *
+ * @param figures  filled in; its struct_size must be set
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+ *
+ * Threads: any; each pool's figures are of one instant. Cost: constant per pool.
+ */
+slicepool_result slicepool_statistics_get(slicepool_allocator *allocator,
+                                          struct slicepool_statistics *figures);
+
+/**
+ * Figures of one pool at one instant.
+ *
+ * @param pool     position in the list of pools the allocator was created with
+ * @param figures  filled in; its struct_size must be set
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+ *
+ * Threads: any. Cost: constant.
+ */
+slicepool_result slicepool_pool_statistics_get(slicepool_allocator *allocator,
+                                               uint32_t pool,
+                                               struct slicepool_statistics *figures);
+
+/**
+ * Shows every slice and every free range, pool by pool, in no particular order.
+ *
+ * What changes during the walk may be shown or not; everything else is shown exactly once.
+ *
+ * @param visit      called for each range
+ * @param user_data  its first argument
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+ *
+ * Threads: any. Cost: in proportion to the slots used; a few of them per lock hold.
+ */
+slicepool_result slicepool_walk(slicepool_allocator *allocator,
+                                slicepool_walk_fn visit,
+                                void *user_data);
+
+/**
+ * Writes a report as one JSON object, NUL-terminated, into the caller's buffer: the allocator's figures, then each
+ * pool's configuration and figures.
+ *
+ * @param buffer    written only if the whole report fits; may be NULL if capacity is 0
+ * @param capacity  bytes of the buffer
+ * @param needed    set to the bytes of the report, its NUL included: call with capacity 0 first, and leave some room
+ *                  for figures that grow meanwhile
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+ *
+ * Threads: any; each pool's figures are of one instant. Cost: constant per pool.
+ */
+slicepool_result slicepool_report_json(slicepool_allocator *allocator,
+                                       char *buffer,
+                                       uint64_t capacity,
+                                       uint64_t *needed);
+
+/** sizeof(slicepool_statistics) as the library sees it, for bindings. */
+uint32_t slicepool_sizeof_statistics(void);
+
+/** sizeof(slicepool_range) as the library sees it, for bindings. */
+uint32_t slicepool_sizeof_range(void);
+
+/* --------------------------------------------------------------------------------------------------------------------
+ * Space: the slicer alone, for any index space
+ * -------------------------------------------------------------------------------------------------------------------- */
+
+/** Cuts a space of indices into slices. No device, no lock: one thread at a time. */
+typedef struct slicepool_space slicepool_space;
+
+/** How a space is made. */
+typedef struct slicepool_space_config {
+  /** sizeof(slicepool_space_config), set by the caller. */
+  uint32_t struct_size;
+  /** 0: there are no flags yet. */
+  uint32_t flags;
+  /** Units of the space: bytes, descriptors, texels. What is above a multiple of the granule is not used. */
+  uint64_t size;
+  /** The smallest piece that is cut, a power of two of at most 2^32; 0: 1. A space has at most 2^32 - 1 granules. */
+  uint64_t granule;
+  /** Host memory; its lock is not used. NULL: the C library's memory. */
+  const slicepool_host *host;
+  /** Where the details of a failed creation go; may be NULL. */
+  slicepool_failure *failure;
+} slicepool_space_config;
+
+/** A piece of a space. */
+typedef struct slicepool_space_slice {
+  /** sizeof(slicepool_space_slice), set by the caller. */
+  uint32_t struct_size;
+  /** 0. */
+  uint32_t reserved;
+  /** What frees the slice. 0 for the free pieces that slicepool_space_walk() shows. */
+  uint64_t id;
+  /** First unit. */
+  uint64_t offset;
+  /** Units: those asked for, rounded up to the granule. */
+  uint64_t size;
+} slicepool_space_slice;
+
+/** Figures of a space, in units. */
+typedef struct slicepool_space_statistics {
+  /** sizeof(slicepool_space_statistics), set by the caller. */
+  uint32_t struct_size;
+  /** 0. */
+  uint32_t reserved;
+  /** Usable units: the size rounded down to the granule. */
+  uint64_t size;
+  /** Asked for by live slices. */
+  uint64_t in_use;
+  /** Added to that by rounding to the granule. */
+  uint64_t padding;
+  /** In free pieces. */
+  uint64_t free;
+  /** The most in_use has been. */
+  uint64_t in_use_peak;
+  /** A free piece of at least this size exists; slicepool_space_largest_free() is exact. */
+  uint64_t largest_free_bound;
+  /** Bytes of host memory held. */
+  uint64_t metadata_bytes;
+  /** Live slices. */
+  uint32_t slices;
+  /** Free pieces. */
+  uint32_t free_ranges;
+} slicepool_space_statistics;
+
+/**
+ * Is shown one piece of a space; answers SLICEPOOL_WALK_CONTINUE or SLICEPOOL_WALK_STOP. May call back into the
+ * space, where destroying it answers SLICEPOOL_ERROR_BUSY. Must not throw, longjmp or unwind.
+ */
+typedef int32_t (*slicepool_space_walk_fn)(void *user_data,
+                                           const struct slicepool_space_slice *piece);
+
+/**
+ * Creates a space with nothing in it.
+ *
+ * @param config  copied
+ * @param space   set on success; to be destroyed by the caller
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT (less than a granule, more than 2^32 - 1 granules, a granule that is no
+ *         power of two), SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY, SLICEPOOL_ERROR_VERSION_MISMATCH
+ *
+ * Threads: any. Cost: three host allocations.
+ */
+slicepool_result slicepool_space_create(const struct slicepool_space_config *config,
+                                        struct slicepool_space **space);
+
+/**
+ * Frees a space, whatever is in it. NULL is an error.
+ *
+ * @return SLICEPOOL_ERROR_BUSY from within one of its walk callbacks
+ *
+ * Threads: exclusive. Cost: a few host deallocations.
+ */
+slicepool_result slicepool_space_destroy(struct slicepool_space *space);
+
+/**
+ * Takes `size` units at a multiple of `alignment`.
+ *
+ * @param alignment  a power of two; 0: the granule
+ * @param slice      filled in on success; its struct_size must be set
+ * @param failure    may be NULL
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT, SLICEPOOL_ERROR_TOO_LARGE, SLICEPOOL_ERROR_POOL_CAPACITY_EXCEEDED if no
+ *         free piece holds it, SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY, SLICEPOOL_ERROR_TOO_MANY_SLICES
+ *
+ * Threads: one at a time. Cost: constant; before a refusal, a look at every free piece that could hold it.
+ */
+slicepool_result slicepool_space_allocate(struct slicepool_space *space,
+                                          uint64_t size,
+                                          uint64_t alignment,
+                                          struct slicepool_space_slice *slice,
+                                          slicepool_failure *failure);
+
+/**
+ * Takes a slice back.
+ *
+ * @param id  of a live slice; 0 is ignored
+ * @return SLICEPOOL_ERROR_STALE_HANDLE, SLICEPOOL_ERROR_FOREIGN_HANDLE; nothing changes then
+ *
+ * Threads: one at a time. Cost: constant.
+ */
+slicepool_result slicepool_space_free(struct slicepool_space *space, uint64_t id);
+
+/**
+ * The slice of a handle, as it was handed out or last resized.
+ *
+ * @param slice  filled in on success; its struct_size must be set
+ * @return SLICEPOOL_ERROR_STALE_HANDLE, SLICEPOOL_ERROR_FOREIGN_HANDLE, SLICEPOOL_ERROR_INVALID_ARGUMENT (id 0)
+ *
+ * Threads: one at a time. Cost: constant.
+ */
+slicepool_result slicepool_space_slice_get(struct slicepool_space *space,
+                                           uint64_t id,
+                                           struct slicepool_space_slice *slice);
+
+/**
+ * Gives a slice another size where it lies.
+ *
+ * @param slice    filled in on success with the slice as it is then; its struct_size must be set
+ * @param failure  may be NULL; `limit` tells how large the slice could be where it lies
+ * @return SLICEPOOL_ERROR_NO_ROOM if what follows it is in use; otherwise as slicepool_space_slice_get() and
+ *         slicepool_space_allocate(); the slice is unchanged then
+ *
+ * Threads: one at a time. Cost: constant.
+ */
+slicepool_result slicepool_space_try_resize(struct slicepool_space *space,
+                                            uint64_t id,
+                                            uint64_t size,
+                                            struct slicepool_space_slice *slice,
+                                            slicepool_failure *failure);
+
+/**
+ * Makes the space larger at its end. What is there stays as it is.
+ *
+ * @param additional  units, a multiple of the granule
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT (also above 2^32 - 1 granules), SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY
+ *
+ * Threads: one at a time. Cost: constant, or a copy of the table of size classes if that grows.
+ */
+slicepool_result slicepool_space_grow(struct slicepool_space *space,
+                                      uint64_t additional);
+
+/**
+ * Frees everything at once. Every handle is stale from now on.
+ *
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+ *
+ * Threads: one at a time. Cost: in proportion to the slots used.
+ */
+slicepool_result slicepool_space_clear(struct slicepool_space *space);
+
+/**
+ * The largest free piece, exactly.
+ *
+ * @param largest_free  set to its units, 0 if nothing is free
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+ *
+ * Threads: one at a time. Cost: a walk through one size class.
+ */
+slicepool_result slicepool_space_largest_free(struct slicepool_space *space,
+                                              uint64_t *largest_free);
+
+/**
+ * Figures of a space.
+ *
+ * @param figures  filled in; its struct_size must be set
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+ *
+ * Threads: one at a time. Cost: constant.
+ */
+slicepool_result slicepool_space_statistics_get(struct slicepool_space *space,
+                                                struct slicepool_space_statistics *figures);
+
+/**
+ * Shows every slice and every free piece, in no particular order.
+ *
+ * What changes during the walk may be shown or not; everything else is shown exactly once.
+ *
+ * @param visit      called for each piece
+ * @param user_data  its first argument
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+ *
+ * Threads: one at a time. Cost: in proportion to the slots used.
+ */
+slicepool_result slicepool_space_walk(struct slicepool_space *space,
+                                      slicepool_space_walk_fn visit,
+                                      void *user_data);
+
+/** sizeof(slicepool_space_config) as the library sees it, for bindings. */
+uint32_t slicepool_sizeof_space_config(void);
+
+/** sizeof(slicepool_space_slice) as the library sees it, for bindings. */
+uint32_t slicepool_sizeof_space_slice(void);
+
+/** sizeof(slicepool_space_statistics) as the library sees it, for bindings. */
+uint32_t slicepool_sizeof_space_statistics(void);
+
+/* --------------------------------------------------------------------------------------------------------------------
+ * For bindings
+ * -------------------------------------------------------------------------------------------------------------------- */
+
+/**
+ * Fills any struct of this header with its defaults: every field zero, and `struct_size` as given. The same as the
+ * SLICEPOOL_..._INIT macros, for languages without them.
+ *
+ * @param object       the struct
+ * @param struct_size  its size as the program was compiled: sizeof, or slicepool_sizeof_...()
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT if object is NULL or struct_size below 8 or no multiple of 4
+ */
+slicepool_result slicepool_struct_default(void *object,
+                                          uint32_t struct_size);
+
+/* Defaults of the structs of this header: every field zero, struct_size set. */
+#define SLICEPOOL_FAILURE_INIT \
+  { (uint32_t)sizeof(slicepool_failure), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL }
+#define SLICEPOOL_DEVICE_INIT \
+  { (uint32_t)sizeof(slicepool_device), 0, NULL, NULL, NULL, NULL }
+#define SLICEPOOL_HOST_INIT \
+  { (uint32_t)sizeof(slicepool_host), 0, NULL, NULL, NULL, NULL, NULL, NULL }
+#define SLICEPOOL_POOL_OPTIONS_INIT \
+  { (uint32_t)sizeof(slicepool_pool_options), 0, 0, 0, 0, 0, 0, 0 }
+#define SLICEPOOL_ALLOCATOR_CONFIG_INIT \
+  { (uint32_t)sizeof(slicepool_allocator_config), 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL }
+#define SLICEPOOL_REQUEST_INIT \
+  { (uint32_t)sizeof(slicepool_request), 0, 0, 0, NULL, NULL }
+#define SLICEPOOL_SLICE_INIT \
+  { (uint32_t)sizeof(slicepool_slice), 0, 0, 0, 0, 0, 0, NULL, NULL }
+#define SLICEPOOL_STATISTICS_INIT \
+  { (uint32_t)sizeof(slicepool_statistics), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define SLICEPOOL_SPACE_CONFIG_INIT \
+  { (uint32_t)sizeof(slicepool_space_config), 0, 0, 0, NULL, NULL }
+#define SLICEPOOL_SPACE_SLICE_INIT \
+  { (uint32_t)sizeof(slicepool_space_slice), 0, 0, 0, 0 }
+#define SLICEPOOL_SPACE_STATISTICS_INIT \
+  { (uint32_t)sizeof(slicepool_space_statistics), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* SLICEPOOL_H */

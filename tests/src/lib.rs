@@ -1,0 +1,187 @@
+//! What the tests of the C library share: building it, compiling C programs against it, running them.
+//!
+//! Nothing here guesses a path: the library is where Cargo says it is, the compiler is the one the `cc` crate finds.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+use std::{env, fs, thread};
+
+/// The root of the repository.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the package lies in the workspace").to_path_buf()
+}
+
+/// Where tests put what they build.
+pub fn scratch() -> PathBuf {
+    let dir = root().join("target").join("c-tests");
+    fs::create_dir_all(&dir).expect("the target directory is writable");
+    dir
+}
+
+/// A build of the C library.
+#[derive(Clone, Debug)]
+pub struct Library {
+    /// The static library.
+    pub archive: PathBuf,
+    /// The shared library.
+    pub shared: PathBuf,
+}
+
+/// Builds the C library with a Cargo profile (`dev` checks its own invariants, `release` is what users get).
+pub fn library(profile: &str) -> Library {
+    static BUILT: Mutex<BTreeMap<String, Library>> = Mutex::new(BTreeMap::new());
+    let mut built = BUILT.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    built.entry(profile.to_owned()).or_insert_with(|| build(profile)).clone()
+}
+
+fn build(profile: &str) -> Library {
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["build", "-p", "slicepool-capi", "--message-format=json", "--profile", profile, "--target-dir"])
+        .arg(root().join("target").join("capi"))
+        .current_dir(root())
+        .stderr(Stdio::inherit())
+        .output()
+        .expect("cargo runs");
+    assert!(output.status.success(), "the C library does not build");
+    let mut files = Vec::new();
+    for line in String::from_utf8_lossy(&output.stdout).lines() {
+        let Ok(message) = serde_json::from_str::<serde_json::Value>(line) else { continue };
+        if message["reason"] == "compiler-artifact" && message["target"]["name"] == "slicepool" {
+            for file in message["filenames"].as_array().into_iter().flatten() {
+                files.extend(file.as_str().map(PathBuf::from));
+            }
+        }
+    }
+    let with = |ending: &str| {
+        let found = files.iter().find(|file| file.extension().is_some_and(|extension| extension == ending));
+        found.unwrap_or_else(|| panic!("Cargo names no .{ending} file among {files:?}")).clone()
+    };
+    Library { archive: with("a"), shared: with(env::consts::DLL_EXTENSION) }
+}
+
+/// How a C program is linked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Link {
+    /// The static library goes into the program.
+    Static,
+    /// The program loads the shared library.
+    Shared,
+}
+
+/// Warnings that users may turn on; headers and examples have to be clean.
+pub const STRICT: &[&str] = &["-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion", "-Werror"];
+
+/// A C or C++ compiler, as a command to add arguments to.
+pub fn compiler(cpp: bool) -> Command {
+    let target = env::var("TARGET").unwrap_or_else(|_| format!("{}-unknown-linux-gnu", env::consts::ARCH));
+    cc::Build::new()
+        .cpp(cpp)
+        .target(&target)
+        .host(&target)
+        .opt_level(1)
+        .cargo_metadata(false)
+        .warnings(false)
+        .get_compiler()
+        .to_command()
+}
+
+/// Compiles one C file of the repository into a program and returns its path.
+pub fn compile(source: &str, library: &Library, link: Link, flags: &[&str]) -> PathBuf {
+    let cpp = source.ends_with(".cpp");
+    let stem = Path::new(source).file_stem().expect("a file name").to_string_lossy().into_owned();
+    let profile = library.archive.parent().and_then(Path::file_name).map(|p| p.to_string_lossy().into_owned());
+    let program = scratch().join(format!("{stem}-{link:?}-{}", profile.unwrap_or_default()));
+    let mut command = compiler(cpp);
+    command
+        .arg(root().join(source))
+        .arg("-I")
+        .arg(root().join("include"))
+        .args(flags)
+        .arg("-g")
+        .arg("-o")
+        .arg(&program);
+    match link {
+        Link::Static => {
+            command.arg(&library.archive);
+        }
+        Link::Shared => {
+            // Consumers find it by its SONAME, so that name has to exist.
+            let dir = library.shared.parent().expect("a file in a directory");
+            let link = dir.join(format!("{}.{}", soname_base(), version_suffix()));
+            let _ = std::os::unix::fs::symlink(&library.shared, link);
+            command.arg(&library.shared).arg(format!("-Wl,-rpath,{}", dir.display()));
+        }
+    }
+    command.args(["-lpthread", "-ldl"]);
+    let output = command.output().expect("the C compiler runs");
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{source} does not compile:\n{text}");
+    program
+}
+
+fn soname_base() -> &'static str {
+    "libslicepool.so"
+}
+
+/// The version that is part of the shared library's name.
+pub fn version_suffix() -> String {
+    let mut parts = env!("CARGO_PKG_VERSION").split('.');
+    let (major, minor) = (parts.next().unwrap_or("0"), parts.next().unwrap_or("0"));
+    if major == "0" { format!("{major}.{minor}") } else { major.to_owned() }
+}
+
+/// Runs a program; panics with its output if it fails or takes longer than `limit`.
+pub fn run(program: &Path, arguments: &[&str], limit: Duration) -> String {
+    let output = run_any(program, arguments, limit);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        output.status.success(),
+        "{} {arguments:?}: {}\n{text}\n{}",
+        program.display(),
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    text
+}
+
+/// Runs a program to its end, whatever that is; panics if it takes longer than `limit`.
+pub fn run_any(program: &Path, arguments: &[&str], limit: Duration) -> Output {
+    let child = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap_or_else(|error| panic!("{}: {error}", program.display()));
+    let id = child.id().to_string();
+    let waiter = thread::spawn(move || child.wait_with_output());
+    let start = Instant::now();
+    while !waiter.is_finished() {
+        if start.elapsed() > limit {
+            let _ = Command::new("kill").args(["-9", &id]).status();
+            panic!("{} {arguments:?} takes longer than {limit:?}", program.display());
+        }
+        thread::sleep(Duration::from_millis(2));
+    }
+    waiter.join().expect("the waiting thread does not panic").expect("the program was started")
+}
+
+/// Whether a tool is there. If not, says that the test is skipped and what to install; where everything is required
+/// (`SLICEPOOL_REQUIRE=all`), panics instead.
+pub fn has_tool(tool: &str, package: &str) -> bool {
+    let found = Command::new(tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
+    if !found {
+        skip(&format!("{tool} is missing; install {package}"));
+    }
+    found
+}
+
+/// Says that a test is skipped and why.
+pub fn skip(why: &str) {
+    assert!(env::var("SLICEPOOL_REQUIRE").as_deref() != Ok("all"), "required, but {why}");
+    println!("SKIPPED: {why}");
+}

@@ -1,0 +1,98 @@
+//! The header is generated from the sources and checked in: this regenerates it and compares bytes.
+
+use slicepool_tests::root;
+use std::fmt::Write;
+use std::path::Path;
+use std::{env, fs};
+
+/// The sections of the header in order, and the files they are made from.
+const SECTIONS: &[(&str, &str)] = &[
+    ("Version", "version"),
+    ("Results", "result"),
+    ("Device", "device"),
+    ("Host", "host"),
+    ("Allocator", "allocator"),
+    ("Slices", "slice"),
+    ("Statistics", "statistics"),
+    ("Space: the slicer alone, for any index space", "space"),
+    ("For bindings", "abi"),
+];
+
+fn generate() -> String {
+    let root = root();
+    let text = |path: &str| fs::read_to_string(root.join(path)).expect("the file is there");
+    let mut header = text("capi/header/introduction.h");
+    header.push_str(
+        "\n#ifndef SLICEPOOL_H\n#define SLICEPOOL_H\n\n/* Generated from capi/src; do not edit: `make bless`. */\n\n",
+    );
+    header.push_str("#include <stddef.h>\n#include <stdint.h>\n\n#ifdef __cplusplus\nextern \"C\" {\n#endif\n");
+    let config = cbindgen::Config::from_file(root.join("cbindgen.toml")).expect("cbindgen.toml is valid");
+    for (title, module) in SECTIONS {
+        let source = root.join("capi/src").join(module).with_extension("rs");
+        let mut config = config.clone();
+        // Structs that no function of their own section names would be left out.
+        config.export.include = public_structs(&fs::read_to_string(&source).expect("the file is there"));
+        let bindings = cbindgen::Builder::new().with_config(config).with_src(source).generate();
+        let mut section = Vec::new();
+        bindings.unwrap_or_else(|error| panic!("{module}: {error}")).write(&mut section);
+        let section = String::from_utf8(section).expect("cbindgen writes UTF-8");
+        let rule = "-".repeat(116);
+        let section = tidy(section.trim());
+        write!(header, "\n/* {rule}\n * {title}\n * {rule} */\n\n{section}\n").expect("writing to a string");
+    }
+    header.push('\n');
+    header.push_str(&text("capi/header/initialisers.h"));
+    header.push_str("\n#ifdef __cplusplus\n} /* extern \"C\" */\n#endif\n\n#endif /* SLICEPOOL_H */\n");
+    header
+}
+
+fn public_structs(source: &str) -> Vec<String> {
+    let name = |line: &str| Some(line.strip_prefix("pub struct ")?.split([' ', ';']).next()?.to_owned());
+    source.lines().filter_map(name).collect()
+}
+
+/// Comments of one line on one line, and negative constants in parentheses.
+fn tidy(section: &str) -> String {
+    let lines: Vec<_> = section.lines().collect();
+    let mut tidied = Vec::new();
+    let mut i = 0;
+    while i < lines.len() {
+        let (indent, text) = lines[i].split_at(lines[i].len() - lines[i].trim_start().len());
+        if text == "/**" && lines.get(i + 2).is_some_and(|end| end.trim() == "*/") {
+            tidied.push(format!("{indent}/** {} */", lines[i + 1].trim().trim_start_matches("* ")));
+            i += 3;
+            continue;
+        }
+        match text.split_once(" -") {
+            Some((name, value)) if name.starts_with("#define ") => tidied.push(format!("{name} (-{value})")),
+            _ => tidied.push(lines[i].to_owned()),
+        }
+        i += 1;
+    }
+    tidied.join("\n")
+}
+
+#[test]
+fn the_header_that_is_checked_in_is_what_the_sources_say() {
+    let path = root().join("include/slicepool.h");
+    let generated = generate();
+    if env::var_os("BLESS").is_some() {
+        fs::write(&path, &generated).expect("the header is writable");
+    }
+    let present = fs::read_to_string(&path).unwrap_or_default();
+    if let Some((line, (is, should))) =
+        present.lines().zip(generated.lines()).enumerate().find(|(_, (is, should))| is != should)
+    {
+        panic!("include/slicepool.h is stale at line {}: `{is}` should be `{should}`; run `make bless`", line + 1);
+    }
+    assert!(present == generated, "include/slicepool.h is stale: it ends too early or too late; run `make bless`");
+}
+
+#[test]
+fn every_source_file_with_public_items_has_a_section() {
+    let lib = fs::read_to_string(root().join("capi/src/lib.rs")).expect("lib.rs is there");
+    let modules: Vec<_> = lib.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';')).collect();
+    let sections: Vec<_> = SECTIONS.iter().map(|(_, module)| *module).collect();
+    assert_eq!(modules, sections);
+    assert!(Path::new(&root().join("capi/src/runtime.rs")).exists());
+}
