@@ -205,35 +205,45 @@ impl<T> IndexMut<u32> for Array<T> {
     }
 }
 
-/// The largest number of elements of a [`Chunked`]: slot numbers have 24 bits.
-pub(crate) const CHUNKED_LIMIT: u32 = 1 << 24;
+/// An index of a [`Chunked`] names a chunk in its top bits and an element in these lower bits.
+const OFFSET_BITS: u32 = 17;
+const CHUNKS: u32 = 128;
+/// Elements of the first chunk, as a power of two. Every second chunk is twice as large, up to 2^17 elements.
+const FIRST_BITS: u32 = 4;
 
-/// Elements of the first chunk, as a power of two.
-const FIRST_BITS: u32 = 5;
-/// Chunks per doubling, as a power of two: at most half (a third, ...) of the capacity is unused after growing.
-const STEP_BITS: u32 = 1;
-const CHUNKS: usize = chunk_of(CHUNKED_LIMIT - 1).0 + 1;
+/// The largest number of elements of a [`Chunked`]; every index is below 2^24.
+pub(crate) const CHUNKED_LIMIT: u32 = {
+    let (mut sum, mut chunk) = (0, 0);
+    while chunk < CHUNKS {
+        sum += chunk_len(chunk);
+        chunk += 1;
+    }
+    sum
+};
 
-/// The chunk of an index, and log2 of that chunk's number of elements.
-///
-/// With `j = index + 2^FIRST_BITS`, the top `1 + STEP_BITS` bits of `j` name the chunk and the others the place in it.
-#[inline(always)]
-const fn chunk_of(index: u32) -> (usize, u32) {
-    let j = index + (1 << FIRST_BITS);
-    let bits = 31 - j.leading_zeros() - STEP_BITS;
-    let chunk = ((bits - (FIRST_BITS - STEP_BITS)) << STEP_BITS) + (j >> bits) - (1 << STEP_BITS);
-    (chunk as usize, bits)
+const fn chunk_len(chunk: u32) -> u32 {
+    let bits = FIRST_BITS + chunk / 2;
+    1 << if bits < OFFSET_BITS { bits } else { OFFSET_BITS }
 }
 
 /// A growable array whose elements never move.
 ///
-/// Invariant: every chunk that holds an index below `capacity` is installed, and elements below `len` are
-/// initialised. `chunks[c]` is moved back by the number of elements before the chunk (plus the offset of
-/// [`chunk_of`]), so that `chunks[c] + (index + 2^FIRST_BITS)` is the element.
+/// Indices are handed out in rising order but not without gaps: they name a chunk and a place in it, which makes
+/// finding an element a shift, a load and a compare. At most a third of the memory is unused after growing.
+///
+/// Invariant: the first `lens[c]` elements of chunk `c` are initialised, and its memory has room for `chunk_len(c)` if
+/// `c < installed`, for none otherwise.
 pub(crate) struct Chunked<T> {
-    chunks: [*mut T; CHUNKS],
-    len: u32,
-    capacity: u32,
+    chunks: [*mut T; CHUNKS as usize],
+    /// The same, moved back by the index of the chunk's first element: one addition less on the hot path.
+    moved: [*mut T; CHUNKS as usize],
+    lens: [u32; CHUNKS as usize],
+    /// Chunks whose memory is there.
+    installed: u32,
+    /// The chunk that is being filled.
+    filling: u32,
+    /// Elements that fit in without another chunk.
+    spare: u32,
     memory: HostMemory,
 }
 
@@ -244,10 +254,7 @@ unsafe impl<T: Sync> Sync for Chunked<T> {}
 
 /// Which chunk comes next; made under the lock, turned into a [`Chunk`] without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ChunkPlan {
-    first: u32,
-    count: u32,
-}
+pub(crate) struct ChunkPlan(u32);
 
 /// Memory for a chunk, not yet installed. Gives itself back when dropped.
 pub(crate) struct Chunk<T> {
@@ -258,7 +265,7 @@ pub(crate) struct Chunk<T> {
 
 impl<T> Chunk<T> {
     pub(crate) fn allocate(memory: HostMemory, plan: ChunkPlan) -> Result<Self, Error> {
-        let elements = memory.allocate(Array::<T>::layout(plan.count)?)?.cast();
+        let elements = memory.allocate(Array::<T>::layout(chunk_len(plan.0))?)?.cast();
         Ok(Self { elements, plan, memory })
     }
 }
@@ -267,57 +274,51 @@ impl<T> Drop for Chunk<T> {
     fn drop(&mut self) {
         // SAFETY: allocated with this layout in `allocate`; elements, if any, were dropped by the owner.
         unsafe {
-            let layout = Layout::from_size_align_unchecked(size_of::<T>() * self.plan.count as usize, align_of::<T>());
-            self.memory.deallocate(self.elements.cast(), layout);
+            let size = size_of::<T>() * chunk_len(self.plan.0) as usize;
+            self.memory.deallocate(self.elements.cast(), Layout::from_size_align_unchecked(size, align_of::<T>()));
         }
     }
 }
 
 impl<T> Chunked<T> {
     pub(crate) const fn new(memory: HostMemory) -> Self {
-        Self { chunks: [ptr::null_mut(); CHUNKS], len: 0, capacity: 0, memory }
-    }
-
-    #[inline(always)]
-    pub(crate) fn len(&self) -> u32 {
-        self.len
+        let (none, lens) = ([ptr::null_mut(); CHUNKS as usize], [0; CHUNKS as usize]);
+        Self { chunks: none, moved: none, lens, installed: 0, filling: 0, spare: 0, memory }
     }
 
     /// Elements that can be pushed before the next chunk is needed.
     #[inline(always)]
     pub(crate) fn spare(&self) -> u32 {
-        self.capacity - self.len
+        self.spare
     }
 
     /// Host bytes held.
     pub(crate) fn bytes(&self) -> u64 {
-        u64::from(self.capacity) * size_of::<T>() as u64
+        (0..self.installed).map(|chunk| u64::from(chunk_len(chunk)) * size_of::<T>() as u64).sum()
     }
 
-    /// The chunk to get next, `None` at the limit of 2^24 elements.
+    /// The chunk to get next, `None` at the limit.
     pub(crate) fn plan(&self) -> Option<ChunkPlan> {
-        if self.capacity >= CHUNKED_LIMIT {
-            return None;
-        }
-        let (_, bits) = chunk_of(self.capacity);
-        Some(ChunkPlan { first: self.capacity, count: (1 << bits).min(CHUNKED_LIMIT - self.capacity) })
+        (self.installed < CHUNKS).then_some(ChunkPlan(self.installed))
     }
 
     /// Makes the chunk part of the array; hands it back if another thread has installed the same one meanwhile.
     pub(crate) fn install(&mut self, chunk: Chunk<T>) -> Option<Chunk<T>> {
-        if chunk.plan.first != self.capacity {
+        if chunk.plan.0 != self.installed || self.installed >= CHUNKS {
             return Some(chunk);
         }
-        let (index, _) = chunk_of(self.capacity);
-        self.chunks[index] = chunk.elements.as_ptr().wrapping_sub(self.capacity as usize).wrapping_sub(1 << FIRST_BITS);
-        self.capacity += chunk.plan.count;
+        let elements = chunk.elements.as_ptr();
+        self.chunks[self.installed as usize] = elements;
+        self.moved[self.installed as usize] = elements.wrapping_sub((self.installed << OFFSET_BITS) as usize);
+        self.spare += chunk_len(self.installed);
+        self.installed += 1;
         core::mem::forget(chunk);
         None
     }
 
     /// Plans, gets and installs chunks until `count` elements can be pushed. For owners without a lock.
     pub(crate) fn reserve(&mut self, count: u32) -> Result<(), Error> {
-        while self.spare() < count {
+        while self.spare < count {
             let plan = self.plan().ok_or(Error::TooManySlices { limit: CHUNKED_LIMIT })?;
             let chunk = Chunk::allocate(self.memory, plan)?;
             drop(self.install(chunk));
@@ -325,47 +326,86 @@ impl<T> Chunked<T> {
         Ok(())
     }
 
+    /// The index that the next element gets.
+    pub(crate) fn next_index(&self) -> u32 {
+        let full = self.lens[self.filling as usize] == chunk_len(self.filling);
+        if full {
+            (self.filling + 1) << OFFSET_BITS
+        } else {
+            self.filling << OFFSET_BITS | self.lens[self.filling as usize]
+        }
+    }
+
     /// Appends an element and returns its index. The caller has made sure of the room.
-    #[inline(always)]
     pub(crate) fn push(&mut self, value: T) -> u32 {
-        let index = self.len;
-        if index >= self.capacity {
+        let index = self.next_index();
+        let (chunk, offset) = split(index);
+        if self.spare == 0 || chunk as u32 >= self.installed {
             out_of_range();
         }
-        // SAFETY: index < capacity, so its chunk is installed.
-        unsafe { self.element(index).write(value) };
-        self.len = index + 1;
+        // SAFETY: the chunk is installed, and `next_index` names a place in it.
+        unsafe { self.chunks[chunk].add(offset).write(value) };
+        self.filling = chunk as u32;
+        self.lens[chunk] += 1;
+        self.spare -= 1;
         index
     }
 
-    /// Address of an element.
+    /// The element of an index that may be anything.
+    #[inline(always)]
+    pub(crate) fn get(&self, index: u32) -> Option<&T> {
+        let (chunk, offset) = split(index);
+        if offset >= self.lens[chunk] as usize {
+            return None;
+        }
+        // SAFETY: the first `lens[chunk]` elements of a chunk are initialised.
+        Some(unsafe { &*self.chunks[chunk].add(offset) })
+    }
+
+    /// The element of an index that came from [`Chunked::push`], without looking whether it did.
     ///
     /// # Safety
-    /// `index < capacity`.
+    /// `index` was handed out by [`Chunked::push`] of this array.
     #[inline(always)]
-    unsafe fn element(&self, index: u32) -> *mut T {
-        let (chunk, _) = chunk_of(index);
-        debug_assert!(index < self.capacity && chunk < CHUNKS);
-        // SAFETY: `chunk_of` of an index below the limit is below `CHUNKS`. The chunk's pointer was moved back by
-        // exactly what is added here, so the result lies inside the chunk.
-        unsafe { self.chunks.get_unchecked(chunk).wrapping_add(index as usize + (1 << FIRST_BITS)) }
+    pub(crate) unsafe fn get_unchecked(&self, index: u32) -> &T {
+        debug_assert!(self.get(index).is_some(), "an index that was never handed out");
+        let chunk = (index >> OFFSET_BITS) as usize;
+        // SAFETY: an index that was handed out names an initialised element of an installed chunk. `moved` is the
+        // chunk's address less what the chunk's own bits in the index amount to, so adding the whole index is right.
+        unsafe { &*self.moved.get_unchecked(chunk).wrapping_add(index as usize) }
     }
+
+    /// Every index in order.
+    pub(crate) fn indices(&self) -> impl Iterator<Item = u32> + use<T> {
+        let (lens, filling) = (self.lens, self.filling);
+        (0..=filling).flat_map(move |chunk| (0..lens[chunk as usize]).map(move |i| chunk << OFFSET_BITS | i))
+    }
+
+    /// The first index at or above `index`.
+    pub(crate) fn index_from(&self, index: u32) -> Option<u32> {
+        if self.get(index).is_some() {
+            return Some(index);
+        }
+        let next = ((index >> OFFSET_BITS) + 1) << OFFSET_BITS;
+        self.get(next).is_some_and(|_| next > index).then_some(next)
+    }
+}
+
+/// Chunk and place of an index; the chunk is in range whatever the index is.
+#[inline(always)]
+const fn split(index: u32) -> (usize, usize) {
+    ((index >> OFFSET_BITS) as usize % CHUNKS as usize, (index & ((1 << OFFSET_BITS) - 1)) as usize)
 }
 
 impl<T> Drop for Chunked<T> {
     fn drop(&mut self) {
-        for index in 0..self.len {
-            // SAFETY: elements below `len` are initialised.
-            unsafe { ptr::drop_in_place(self.element(index)) };
-        }
-        let mut first = 0;
-        while first < self.capacity {
-            let (_, bits) = chunk_of(first);
-            let count = (1u32 << bits).min(CHUNKED_LIMIT - first);
-            // SAFETY: `first` is below `capacity` and begins a chunk.
-            let elements = unsafe { NonNull::new_unchecked(self.element(first)) };
-            drop(Chunk { elements, plan: ChunkPlan { first, count }, memory: self.memory });
-            first += count;
+        for chunk in 0..self.installed {
+            let elements = self.chunks[chunk as usize];
+            // SAFETY: the first `lens[chunk]` elements are initialised; the chunk was allocated by `Chunk::allocate`.
+            unsafe {
+                ptr::drop_in_place(ptr::slice_from_raw_parts_mut(elements, self.lens[chunk as usize] as usize));
+                drop(Chunk { elements: NonNull::new_unchecked(elements), plan: ChunkPlan(chunk), memory: self.memory });
+            }
         }
     }
 }
@@ -374,22 +414,22 @@ impl<T> Index<u32> for Chunked<T> {
     type Output = T;
     #[inline(always)]
     fn index(&self, index: u32) -> &T {
-        if index >= self.len {
-            out_of_range();
+        match self.get(index) {
+            Some(element) => element,
+            None => out_of_range(),
         }
-        // SAFETY: index < len <= capacity, and elements below `len` are initialised.
-        unsafe { &*self.element(index) }
     }
 }
 
 impl<T> IndexMut<u32> for Chunked<T> {
     #[inline(always)]
     fn index_mut(&mut self, index: u32) -> &mut T {
-        if index >= self.len {
+        let (chunk, offset) = split(index);
+        if offset >= self.lens[chunk] as usize {
             out_of_range();
         }
-        // SAFETY: as in `index`; `&mut self` makes the access unique.
-        unsafe { &mut *self.element(index) }
+        // SAFETY: the first `lens[chunk]` elements of a chunk are initialised; `&mut self` makes the access unique.
+        unsafe { &mut *self.chunks[chunk].add(offset) }
     }
 }
 
@@ -405,32 +445,47 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chunks_tile_the_index_space_without_gap_or_overlap() {
-        let mut first = 0u32;
-        let mut expected = 0;
-        while first < CHUNKED_LIMIT {
-            let (chunk, bits) = chunk_of(first);
-            assert_eq!(chunk, expected);
-            let last = (first + (1 << bits) - 1).min(CHUNKED_LIMIT - 1);
-            assert_eq!(chunk_of(last), (chunk, bits));
-            first += 1 << bits;
-            expected += 1;
-        }
-        assert_eq!(expected, CHUNKS);
+    fn the_limit_is_close_to_what_24_bits_can_name() {
+        const { assert!(CHUNKED_LIMIT > 13_000_000 && CHUNKED_LIMIT < 1 << 24) };
+        assert_eq!(split(u32::MAX).0, CHUNKS as usize - 1);
     }
 
     #[test]
     fn elements_stay_where_they_are_while_the_array_grows() {
         let mut array = Chunked::new(HostMemory::global());
         array.reserve(1).unwrap();
+        assert_eq!(array.next_index(), 0);
         array.push(0u64);
         let address = &raw const array[0];
-        for i in 1..10_000u64 {
+        let mut indices = std::vec![0];
+        for i in 1..300_000u64 {
+            array.reserve(1).unwrap();
+            let next = array.next_index();
+            assert_eq!(array.push(i), next);
+            indices.push(next);
+        }
+        assert_eq!(address, &raw const array[0]);
+        assert!(indices.windows(2).all(|pair| pair[0] < pair[1]));
+        assert!(indices.iter().enumerate().all(|(i, &index)| array[index] == i as u64));
+        assert!(array.indices().eq(indices.iter().copied()));
+        assert!(array.bytes() < 300_000 * 8 * 3 / 2 + 1024);
+    }
+
+    #[test]
+    fn indices_that_were_never_handed_out_name_nothing() {
+        let mut array = Chunked::new(HostMemory::global());
+        assert_eq!(array.get(0), None);
+        array.reserve(1).unwrap();
+        array.push(7u8);
+        for index in [1, 15, 16, 1 << OFFSET_BITS, (1 << 24) - 1] {
+            assert_eq!(array.get(index), None, "{index}");
+        }
+        assert_eq!((array.index_from(0), array.index_from(1)), (Some(0), None));
+        for i in 0..16 {
             array.reserve(1).unwrap();
             array.push(i);
         }
-        assert_eq!(address, &raw const array[0]);
-        assert!((0..10_000).all(|i| array[i] == u64::from(i)));
+        assert_eq!(array.index_from(16), Some(1 << OFFSET_BITS));
     }
 
     #[test]

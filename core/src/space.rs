@@ -4,7 +4,6 @@
 use crate::error::Error;
 use crate::int::granules_up;
 use crate::metadata::{Chunk, HostMemory};
-use crate::slicer::nodes::Kind;
 use crate::slicer::{Scanned, Slicer};
 use crate::slots::{SliceId, new_tags};
 
@@ -200,8 +199,8 @@ impl Space {
         let node = self.slicer.node(slot);
         SpaceSlice {
             id: Some(self.slicer.id(slot)),
-            offset: u64::from(node.offset) << self.granule_shift,
-            size: u64::from(node.size) << self.granule_shift,
+            offset: u64::from(node.offset.get()) << self.granule_shift,
+            size: u64::from(node.size.get()) << self.granule_shift,
         }
     }
 
@@ -209,8 +208,8 @@ impl Space {
     #[inline(always)]
     fn unsettle(&mut self, slot: u32) {
         let node = self.slicer.node(slot);
-        let padding = u64::from(node.link_a);
-        self.in_use -= (u64::from(node.size) << self.granule_shift) - padding;
+        let padding = u64::from(node.link_a.get());
+        self.in_use -= (u64::from(node.size.get()) << self.granule_shift) - padding;
         self.padding -= padding;
     }
 
@@ -298,15 +297,13 @@ impl Space {
     /// Steps through the same pieces as [`Space::pieces`] without borrowing the space in between: `cursor` starts at 0.
     /// What changes between two steps may be shown or not; everything else is shown exactly once.
     pub fn next_piece(&self, cursor: &mut u32) -> Option<SpaceSlice> {
-        while *cursor + 1 < self.slicer.slots() {
-            *cursor += 1;
-            let node = self.slicer.node(*cursor);
-            let free = node.is(Kind::Hole) || (node.is(Kind::Edge) && node.size != 0);
-            if free || node.is(Kind::Live) {
+        while let Some((slot, node)) = self.slicer.node_from(*cursor + 1) {
+            *cursor = slot;
+            if node.is_free() || node.is_slice() {
                 return Some(SpaceSlice {
-                    id: (!free).then(|| self.slicer.id(*cursor)),
-                    offset: u64::from(node.offset) << self.granule_shift,
-                    size: u64::from(node.size) << self.granule_shift,
+                    id: node.is_slice().then(|| self.slicer.id(slot)),
+                    offset: u64::from(node.offset.get()) << self.granule_shift,
+                    size: u64::from(node.size.get()) << self.granule_shift,
                 });
             }
         }

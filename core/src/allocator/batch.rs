@@ -1,6 +1,6 @@
 //! Many slices in one call: all or nothing.
 
-use super::{Allocator, Cell};
+use super::{Allocator, Cell, InFlight};
 use crate::device::Device;
 use crate::error::Error;
 use crate::metadata::Array;
@@ -111,13 +111,14 @@ impl<D: Device> Allocator<D> {
 
     /// Frees the first `done` slices, last first, and gives the pages back that were taken for them.
     fn take_back(&self, placed: &Array<Option<Slice>>, done: u32, serials: &Array<u64>) {
+        let _in_flight = InFlight::new(&self.in_flight);
         for i in (0..done).rev() {
             let Some(slice) = &placed[i] else { continue };
             let Ok(cell) = self.cell(slice.id) else { continue };
             let mut pool = cell.pool.lock();
             // Freed by another thread meanwhile: not this call's any more.
             let Ok(slot) = pool.slicer.resolve(slice.id) else { continue };
-            let page = pool.slicer.node(slot).page;
+            let page = pool.slicer.node(slot).page.get();
             pool.free_slot(slot);
             drop(pool);
             let index = u32::from(slice.id.tag().wrapping_sub(self.first_tag));

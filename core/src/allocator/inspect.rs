@@ -12,7 +12,7 @@ use core::fmt::{self, Write};
 use core::ops::ControlFlow;
 
 /// Slots looked at, and ranges kept on the stack, per lock hold of a walk.
-const SLOTS_PER_LOCK: u32 = 16;
+const SLOTS_PER_LOCK: usize = 16;
 
 impl<D: Device> Allocator<D> {
     /// Whether memory that is held would serve the request: without the device, and without doing it. True at that
@@ -97,19 +97,21 @@ impl<D: Device> Allocator<D> {
     pub fn walk<B>(&self, mut visit: impl FnMut(&Range) -> ControlFlow<B>) -> ControlFlow<B> {
         let _in_flight = InFlight::new(&self.in_flight);
         for (index, cell) in self.pools.iter().enumerate() {
-            let mut slot = 1;
+            let mut next = 1;
             loop {
-                let mut seen = [None; SLOTS_PER_LOCK as usize];
+                let mut seen = [None; SLOTS_PER_LOCK];
                 let pool = cell.pool.lock();
-                let end = pool.slicer.slots().min(slot + SLOTS_PER_LOCK);
-                if slot >= end {
-                    break;
-                }
-                for place in &mut seen[..(end - slot) as usize] {
-                    *place = pool.range(index as u32, slot);
-                    slot += 1;
+                let mut more = false;
+                for place in &mut seen {
+                    let Some((slot, node)) = pool.slicer.node_from(next) else { break };
+                    *place = pool.range(index as u32, slot, node);
+                    next = slot + 1;
+                    more = true;
                 }
                 drop(pool);
+                if !more {
+                    break;
+                }
                 for range in seen.iter().flatten() {
                     visit(range)?;
                 }

@@ -13,7 +13,7 @@ use crate::int::granules_up;
 use crate::metadata::HostMemory;
 use crate::report::Statistics;
 use crate::slice::{Request, Slice};
-use crate::slicer::nodes::Kind;
+use crate::slicer::nodes::Node;
 use crate::slicer::{Scan, Scanned, Slicer};
 use crate::slots::SliceId;
 use pages::Pages;
@@ -238,7 +238,9 @@ impl Pool {
     // ---- placing and freeing
 
     /// Places a slice in memory that is held already, in constant time. Needs [`Slicer::has_nodes`].
-    #[inline(always)]
+    ///
+    /// Not inlined, so that the hot path of every caller is this one piece of code.
+    #[inline(never)]
     pub(crate) fn place(&mut self, fit: &Fit) -> Option<Slice> {
         let slot = self.slicer.allocate(fit.size, fit.align_mask);
         if slot == 0 {
@@ -250,7 +252,7 @@ impl Pool {
     /// One step of the exhaustive search. Needs [`Slicer::has_nodes`].
     pub(crate) fn scan(&mut self, fit: &Fit, scan: Scan) -> Result<Option<Slice>, Scan> {
         match self.slicer.scan(fit.size, fit.align_mask, scan) {
-            Scanned::Placed(slot) => Ok(Some(self.settle(slot, fit.requested))),
+            Scanned::Placed(slot) => Ok(Some(self.settle_elsewhere(slot, fit.requested))),
             Scanned::Nothing => Ok(None),
             Scanned::More(scan) => Err(scan),
         }
@@ -263,31 +265,37 @@ impl Pool {
     /// Books a slice that the slicer has just placed.
     #[inline(always)]
     fn settle(&mut self, slot: u32, requested: u64) -> Slice {
-        let node = *self.slicer.node(slot);
-        let size = self.rules.bytes(node.size);
+        let node = self.slicer.node(slot);
+        let (page, size) = (node.page.get(), self.rules.bytes(node.size.get()));
         // Less than a granule, which is at most 2^32 bytes.
         let padding = size - requested;
         self.slicer.set_padding(slot, padding as u32);
         self.in_use += requested;
         self.padding += padding;
         self.in_use_peak = self.in_use_peak.max(self.in_use);
-        if self.pages.is_idle(node.page) {
-            self.pages.set_busy(node.page);
+        if self.pages.is_idle(page) {
+            self.pages.set_busy(page);
         }
         self.slice_at(slot)
+    }
+
+    /// [`Pool::settle`] off the hot path.
+    #[inline(never)]
+    fn settle_elsewhere(&mut self, slot: u32, requested: u64) -> Slice {
+        self.settle(slot, requested)
     }
 
     #[inline(always)]
     fn slice_at(&self, slot: u32) -> Slice {
         let node = self.slicer.node(slot);
-        let memory = &self.pages[node.page].memory;
-        let offset = self.rules.bytes(node.offset);
+        let memory = &self.pages[node.page.get()].memory;
+        let offset = self.rules.bytes(node.offset.get());
         Slice {
             id: self.slicer.id(slot),
             memory: memory.handle,
             offset,
-            size: self.rules.bytes(node.size),
-            address: if memory.address == 0 { 0 } else { memory.address + offset },
+            size: self.rules.bytes(node.size.get()),
+            address: if memory.address == 0 { 0 } else { memory.address.wrapping_add(offset) },
             mapped: if memory.mapped.is_null() { memory.mapped } else { memory.mapped.wrapping_add(offset as usize) },
         }
     }
@@ -305,11 +313,11 @@ impl Pool {
     }
 
     /// Frees a slot that is live or claimed. The page stays, whatever is left in it.
-    #[inline(always)]
+    #[inline(never)]
     pub(crate) fn free_slot(&mut self, slot: u32) {
         let node = self.slicer.node(slot);
-        let (page, padding) = (node.page, u64::from(node.link_a));
-        self.in_use -= self.rules.bytes(node.size) - padding;
+        let (page, padding) = (node.page.get(), u64::from(node.link_a.get()));
+        self.in_use -= self.rules.bytes(node.size.get()) - padding;
         self.padding -= padding;
         if self.slicer.free(slot) != 0 {
             self.pages.set_idle(page);
@@ -324,11 +332,11 @@ impl Pool {
             return Err(Error::NoRoom { size: fit.requested, available: available << self.rules.granule_shift });
         }
         let node = self.slicer.node(slot);
-        let padding = u64::from(node.link_a);
-        self.in_use -= self.rules.bytes(node.size) - padding;
+        let padding = u64::from(node.link_a.get());
+        self.in_use -= self.rules.bytes(node.size.get()) - padding;
         self.padding -= padding;
         self.slicer.resize(slot, fit.size);
-        Ok(self.settle(slot, fit.requested))
+        Ok(self.settle_elsewhere(slot, fit.requested))
     }
 
     // ---- growing: everything is set aside first, so that the commit cannot fail
@@ -385,7 +393,7 @@ impl Pool {
         self.pages.add(memory, edge);
         self.note_reserved();
         let slot = self.slicer.allocate_from_tail(fit.size, fit.align_mask);
-        self.settle(slot, fit.requested)
+        self.settle_elsewhere(slot, fit.requested)
     }
 
     /// Keeps a page that could be neither used nor given back, in place of the growth that got it.
@@ -393,10 +401,10 @@ impl Pool {
         self.cancel_growth();
         self.note_device_allocation();
         let index = self.pages.add(memory, 0);
-        self.note_reserved();
         self.pages.set_idle(index);
         self.pages.set_leaving(index);
         self.pages.set_stuck(index);
+        self.note_reserved();
     }
 
     /// A page was taken from the device and given back at once.
@@ -450,21 +458,19 @@ impl Pool {
     // ---- looking
 
     /// The range of a slot, `None` if the slot is neither slice nor free memory.
-    pub(crate) fn range(&self, pool: u32, slot: u32) -> Option<Range> {
-        let node = self.slicer.node(slot);
-        let live = node.is(Kind::Live) || node.is(Kind::Claimed);
-        let free = node.is(Kind::Hole) || (node.is(Kind::Edge) && node.size != 0);
-        if !live && !free {
+    pub(crate) fn range(&self, pool: u32, slot: u32, node: &Node) -> Option<Range> {
+        let live = node.is_slice();
+        if !live && !node.is_free() {
             return None;
         }
-        let size = self.rules.bytes(node.size);
+        let size = self.rules.bytes(node.size.get());
         Some(Range {
             pool,
             id: live.then(|| self.slicer.id(slot)),
-            memory: self.pages[node.page].memory.handle,
-            offset: self.rules.bytes(node.offset),
+            memory: self.pages[node.page.get()].memory.handle,
+            offset: self.rules.bytes(node.offset.get()),
             size,
-            requested: if live { size - u64::from(node.link_a) } else { 0 },
+            requested: if live { size - u64::from(node.link_a.get()) } else { 0 },
         })
     }
 
@@ -502,7 +508,7 @@ impl Pool {
             return Err("the idle pages are not those that hold nothing");
         }
         let (mut in_use, mut padding) = (0, 0);
-        for range in (1..self.slicer.slots()).filter_map(|slot| self.range(0, slot)) {
+        for range in self.slicer.nodes().filter_map(|(slot, node)| self.range(0, slot, node)) {
             if range.id.is_some() {
                 in_use += range.requested;
                 padding += range.size - range.requested;

@@ -114,7 +114,7 @@ impl Pages {
 
     /// The index that the next page will have. Stable while the lock is held.
     pub(crate) fn next_index(&self) -> u32 {
-        if self.vacant != NONE { self.vacant } else { self.pages.len() }
+        if self.vacant != NONE { self.vacant } else { self.pages.next_index() }
     }
 
     /// Adds a page that is busy from the start. Needs a promised record.
@@ -270,12 +270,12 @@ impl Pages {
 
     /// Pages that are the device's to take back, in no particular order.
     pub(crate) fn held(&self) -> impl Iterator<Item = &Page> {
-        (0..self.pages.len()).map(|i| &self.pages[i]).filter(|page| page.state != State::Vacant)
+        self.pages.indices().map(|i| &self.pages[i]).filter(|page| page.state != State::Vacant)
     }
 
     /// Pages in the slicer, in no particular order.
     pub(crate) fn in_slicer(&self) -> impl Iterator<Item = &Page> {
-        (0..self.pages.len()).map(|i| &self.pages[i]).filter(|page| matches!(page.state, State::Busy | State::Idle))
+        self.pages.indices().map(|i| &self.pages[i]).filter(|page| matches!(page.state, State::Busy | State::Idle))
     }
 }
 

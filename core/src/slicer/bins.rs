@@ -4,7 +4,7 @@
 //! two, so a hole of any class above a request's own always fits.
 #![forbid(unsafe_code)]
 
-use super::nodes::Nodes;
+use super::nodes::{Node, Nodes};
 use crate::error::Error;
 use crate::int::{mask, select};
 use crate::metadata::{Array, HostMemory};
@@ -94,34 +94,31 @@ impl Bins {
     /// Puts a hole into the list of its class: in front if it lies before the first, else at the end. That is O(1)
     /// and packs nearly as well as a sorted list. Linking node 0 does nothing that matters.
     #[inline(always)]
-    pub(crate) fn link(&mut self, nodes: &mut Nodes, hole: u32) {
-        let class = class_of(nodes[hole].size);
+    pub(crate) fn link(&mut self, nodes: &Nodes, hole: u32) {
+        let node = &nodes[hole];
+        let class = class_of(node.size.get());
         let head = &mut self.heads[class];
-        let front = mask(nodes[hole].place() < nodes[head.first].place());
+        let front = mask(node.place() < nodes[head.first].place());
         let before = select(front, 0, head.last);
         let after = select(front, head.first, 0);
         // An empty list needs no case of its own: both neighbours are node 0, which takes any write.
         head.first = select(mask(before == 0), hole, head.first);
         head.last = select(mask(after == 0), hole, head.last);
         self.map[(class / 64) as usize] |= 1 << (class % 64);
-        nodes[before].link_b = hole;
-        nodes[after].link_a = hole;
-        let node = &mut nodes[hole];
-        node.link_a = before;
-        node.link_b = after;
+        nodes[before].link_b.set(hole);
+        nodes[after].link_a.set(hole);
+        node.link_a.set(before);
+        node.link_b.set(after);
     }
 
-    /// Takes a hole out of the list of its class. Unlinking node 0 does nothing that matters.
+    /// Takes a hole out of the list of its class if `real` is all ones; does nothing that matters if it is zero.
     #[inline(always)]
-    pub(crate) fn unlink(&mut self, nodes: &mut Nodes, hole: u32) {
-        // Node 0's links hold what others wrote there.
-        let real = mask(hole != 0);
-        let node = &nodes[hole];
-        let class = class_of(node.size & real);
-        let before = node.link_a & real;
-        let after = node.link_b & real;
-        nodes[before].link_b = after;
-        nodes[after].link_a = before;
+    pub(crate) fn unlink(&mut self, nodes: &Nodes, node: &Node, real: u32) {
+        let class = class_of(node.size.get() & real);
+        let before = node.link_a.get() & real;
+        let after = node.link_b.get() & real;
+        nodes[before].link_b.set(after);
+        nodes[after].link_a.set(before);
         let head = &mut self.heads[class];
         head.first = select(mask(before == 0), after, head.first);
         head.last = select(mask(after == 0), before, head.last);

@@ -15,8 +15,8 @@ impl Slicer {
             self.check_page(edge, granules, &mut found)?;
         }
         self.check_lists(&found)?;
-        let unused = (1..self.nodes.len()).filter(|&i| self.nodes[i].is(Kind::Unused)).count() as u32;
-        if found.nodes + unused + 1 != self.nodes.len() {
+        let unused = self.nodes.iter().filter(|(_, node)| node.is(Kind::Unused)).count() as u32;
+        if found.nodes + unused != self.nodes.iter().count() as u32 {
             return Err("a node is neither in a page nor unused");
         }
         if self.nodes.unused_count() > unused {
@@ -31,20 +31,20 @@ impl Slicer {
 
     fn check_page(&self, edge: u32, granules: u32, found: &mut Counts) -> Result<(), &'static str> {
         let end = &self.nodes[edge];
-        if !end.is(Kind::Edge) || (end.size != 0 && edge != self.tail) {
+        if !end.is(Kind::Edge) || (end.size.get() != 0 && edge != self.tail) {
             return Err("a page other than the newest has a tail");
         }
         found.pages += 1;
         found.nodes += 1;
-        found.free += u64::from(end.size);
+        found.free += u64::from(end.size.get());
         let (mut at, mut last, mut after_hole) = (0u32, edge, false);
-        let mut index = end.next;
+        let mut index = end.next.get();
         while index != edge {
             let node = &self.nodes[index];
-            if node.offset != at || node.size == 0 || node.page != end.page {
+            if node.offset.get() != at || node.size.get() == 0 || node.page.get() != end.page.get() {
                 return Err("the nodes of a page do not tile it");
             }
-            if node.prev != last {
+            if node.prev.get() != last {
                 return Err("a neighbour link is one-sided");
             }
             let hole = node.is(Kind::Hole);
@@ -53,19 +53,19 @@ impl Slicer {
             }
             if hole {
                 found.holes += 1;
-                found.free += u64::from(node.size);
-            } else if node.is(Kind::Live) || node.is(Kind::Claimed) {
+                found.free += u64::from(node.size.get());
+            } else if node.is_slice() {
                 found.live += 1;
             } else {
                 return Err("a node in a page is neither slice nor hole");
             }
             found.nodes += 1;
             after_hole = hole;
-            at += node.size;
+            at += node.size.get();
             last = index;
-            index = node.next;
+            index = node.next.get();
         }
-        if end.prev != last || end.offset != at || at + end.size != granules {
+        if end.prev.get() != last || end.offset.get() != at || at + end.size.get() != granules {
             return Err("the nodes of a page do not end where it ends");
         }
         if after_hole && edge == self.tail {
@@ -84,15 +84,15 @@ impl Slicer {
             let mut last = 0;
             while index != 0 {
                 let node = &self.nodes[index];
-                if !node.is(Kind::Hole) || class_of(node.size) != class {
+                if !node.is(Kind::Hole) || class_of(node.size.get()) != class {
                     return Err("a list holds what does not belong to its class");
                 }
-                if last != 0 && node.link_a != last {
+                if last != 0 && node.link_a.get() != last {
                     return Err("a list's backward link is wrong");
                 }
                 listed += 1;
                 last = index;
-                index = node.link_b;
+                index = node.link_b.get();
             }
         }
         if listed == found.holes { Ok(()) } else { Err("a hole is in no list") }

@@ -23,7 +23,7 @@
 //! - Only the newest page has a tail. When another page is added, the rest of the old tail becomes a hole.
 //! - Node 0 is nobody's: writes to it are harmless, which spares the hot paths their special cases.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub(crate) mod bins;
 mod check;
@@ -112,23 +112,19 @@ impl Slicer {
     /// The slot of a live slice. One compare tells; the rest is for the error.
     #[inline(always)]
     pub(crate) fn resolve(&self, id: SliceId) -> Result<u32, Error> {
-        let slot = id.slot();
-        if id.tag() == self.tag && slot < self.nodes.len() {
-            let is = self.nodes[slot].state;
-            if is == state(Kind::Live, id.generation()) || canary_skips_the_generation(is) {
-                return Ok(slot);
-            }
-        }
-        Err(self.refusal(id))
+        if self.is(id, Kind::Live) { Ok(id.slot()) } else { Err(self.refusal(id)) }
+    }
+
+    #[inline(always)]
+    fn is(&self, id: SliceId, kind: Kind) -> bool {
+        let Some(node) = self.nodes.get(id.slot()) else { return false };
+        let is = node.state.get() == state(kind, id.generation());
+        id.tag() == self.tag && (is || (cfg!(slicepool_canary = "skip_generation") && node.is(kind)))
     }
 
     /// The slot of a slice that a batch has claimed.
     pub(crate) fn resolve_claimed(&self, id: SliceId) -> Result<u32, Error> {
-        let slot = id.slot();
-        let claimed = id.tag() == self.tag
-            && slot < self.nodes.len()
-            && self.nodes[slot].state == state(Kind::Claimed, id.generation());
-        if claimed { Ok(slot) } else { Err(self.refusal(id)) }
+        if self.is(id, Kind::Claimed) { Ok(id.slot()) } else { Err(self.refusal(id)) }
     }
 
     /// The slot of a slice that is live or claimed: for queries.
@@ -138,12 +134,11 @@ impl Slicer {
 
     #[cold]
     fn refusal(&self, id: SliceId) -> Error {
-        let slot = id.slot();
-        if id.tag() != self.tag || slot == 0 || slot >= self.nodes.len() {
-            return Error::ForeignHandle;
-        }
+        let node = match self.nodes.get(id.slot()) {
+            Some(node) if id.tag() == self.tag && id.slot() != 0 => node,
+            _ => return Error::ForeignHandle,
+        };
         // A slot's generation is that of its slice while it is live, and one more once that is freed.
-        let node = &self.nodes[slot];
         let ours =
             id.generation() < node.generation() || (id.generation() == node.generation() && node.is(Kind::Claimed));
         if ours { Error::StaleHandle } else { Error::ForeignHandle }
@@ -163,26 +158,29 @@ impl Slicer {
     /// Bytes by which a slice is larger than what was asked for.
     #[inline(always)]
     pub(crate) fn set_padding(&mut self, slot: u32, padding: u32) {
-        self.nodes[slot].link_a = padding;
+        self.nodes[slot].link_a.set(padding);
     }
 
     /// Marks a live slice as about to be freed by a batch, so that nobody else frees it.
     pub(crate) fn claim(&mut self, slot: u32) {
-        let node = &mut self.nodes[slot];
-        debug_assert!(node.is(Kind::Live));
-        node.state = state(Kind::Claimed, node.generation());
+        debug_assert!(self.nodes[slot].is(Kind::Live));
+        self.nodes[slot].set_kind(Kind::Claimed);
     }
 
     /// Undoes [`Slicer::claim`].
     pub(crate) fn unclaim(&mut self, slot: u32) {
-        let node = &mut self.nodes[slot];
-        debug_assert!(node.is(Kind::Claimed));
-        node.state = state(Kind::Live, node.generation());
+        debug_assert!(self.nodes[slot].is(Kind::Claimed));
+        self.nodes[slot].set_kind(Kind::Live);
     }
 
-    /// Slots from 1 up to this have been used.
-    pub(crate) fn slots(&self) -> u32 {
-        self.nodes.len()
+    /// The nodes that were ever used, with their numbers.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = (u32, &Node)> {
+        self.nodes.iter()
+    }
+
+    /// The first node at or above a number, with its own.
+    pub(crate) fn node_from(&self, index: u32) -> Option<(u32, &Node)> {
+        self.nodes.index_from(index).map(|index| (index, &self.nodes[index]))
     }
 
     // ---- allocating
@@ -198,7 +196,7 @@ impl Slicer {
         let hole = self.find(size);
         if hole != 0 {
             self.carve(hole, size)
-        } else if self.nodes[self.tail].size >= size {
+        } else if self.nodes[self.tail].size.get() >= size {
             self.carve_tail(size)
         } else {
             0
@@ -211,11 +209,11 @@ impl Slicer {
         let class = class_of(size);
         let first = self.bins.first(class);
         let node = &self.nodes[first];
-        if node.size >= size {
+        if node.size.get() >= size {
             return first;
         }
-        let second = node.link_b & mask(first != 0);
-        if self.nodes[second].size >= size {
+        let second = node.link_b.get() & mask(first != 0);
+        if self.nodes[second].size.get() >= size {
             return second;
         }
         let above = self.bins.at_or_above(class + 1);
@@ -229,7 +227,8 @@ impl Slicer {
     #[cold]
     fn prefers_tail(&self, class: u32, size: u32) -> bool {
         let hole = &self.nodes[self.bins.first(class)];
-        hole.prev == hole.next && self.nodes[self.tail].size >= size && self.nodes[self.tail].prev != self.tail
+        let tail = &self.nodes[self.tail];
+        hole.prev.get() == hole.next.get() && tail.size.get() >= size && tail.prev.get() != self.tail
     }
 
     /// Alignment above the granule: up to two holes of each class that may fit by luck, then one that fits for sure,
@@ -243,7 +242,7 @@ impl Slicer {
         let mut class = self.bins.at_or_above(class_of(size));
         while class != 0 && class < sure_class {
             let first = self.bins.first(class);
-            let second = self.nodes[first].link_b;
+            let second = self.nodes[first].link_b.get();
             for hole in [first, second] {
                 if let Some(gap) = gap_in(&self.nodes[hole], size, align_mask) {
                     return self.carve_behind(hole, gap, size);
@@ -275,32 +274,23 @@ impl Slicer {
     /// Takes the first `size` granules of a hole. Without a branch on whether anything is left of it.
     #[inline(always)]
     fn carve(&mut self, hole: u32, size: u32) -> u32 {
-        let old = self.nodes[hole];
-        debug_assert!(old.is(Kind::Hole) && old.size >= size);
-        self.bins.unlink(&mut self.nodes, hole);
-        let rest = old.size - size;
-        let left = mask(rest != 0);
         let slot = self.nodes.take();
-        let after = select(left, hole, old.next);
-        let generation = self.nodes[slot].generation();
-        self.nodes[slot] = Node {
-            offset: old.offset,
-            size,
-            page: old.page,
-            prev: old.prev,
-            next: after,
-            link_a: 0,
-            link_b: 0,
-            state: state(Kind::Live, generation),
-        };
-        self.nodes[old.prev].next = slot;
-        self.nodes[after].prev = slot;
-        let remainder = &mut self.nodes[hole];
-        remainder.offset = old.offset + size;
-        remainder.size = rest;
-        self.bins.link(&mut self.nodes, hole & left);
+        let (nodes, bins) = (&self.nodes, &mut self.bins);
+        let (new, old) = (&nodes[slot], &nodes[hole]);
+        debug_assert!(old.is(Kind::Hole) && old.size.get() >= size);
+        bins.unlink(nodes, old, !0);
+        let rest = old.size.get() - size;
+        let left = mask(rest != 0);
+        let (before, after) = (old.prev.get(), select(left, hole, old.next.get()));
+        new.set(Kind::Live, old.page.get(), old.offset.get(), size);
+        new.set_neighbours(before, after);
+        nodes[before].next.set(slot);
+        nodes[after].prev.set(slot);
+        old.offset.set(old.offset.get() + size);
+        old.size.set(rest);
+        bins.link(nodes, hole & left);
         self.nodes.put(hole & !left);
-        self.holes -= u32::from(rest == 0);
+        self.holes -= !left & 1;
         self.note_allocated(size);
         slot
     }
@@ -308,27 +298,17 @@ impl Slicer {
     /// Takes the first `size` granules of the tail.
     #[inline(always)]
     fn carve_tail(&mut self, size: u32) -> u32 {
-        let edge = self.tail;
         let slot = self.nodes.take();
-        let old = self.nodes[edge];
-        debug_assert!(edge != 0 && old.size >= size);
-        let generation = self.nodes[slot].generation();
-        self.nodes[slot] = Node {
-            offset: old.offset,
-            size,
-            page: old.page,
-            prev: old.prev,
-            next: edge,
-            link_a: 0,
-            link_b: 0,
-            state: state(Kind::Live, generation),
-        };
+        let nodes = &self.nodes;
+        let (new, tail) = (&nodes[slot], &nodes[self.tail]);
+        debug_assert!(self.tail != 0 && tail.size.get() >= size);
+        new.set(Kind::Live, tail.page.get(), tail.offset.get(), size);
+        new.set_neighbours(tail.prev.get(), self.tail);
         // In an empty ring the edge is its own neighbour on both sides.
-        self.nodes[old.prev].next = slot;
-        let tail = &mut self.nodes[edge];
-        tail.prev = slot;
-        tail.offset = old.offset + size;
-        tail.size = old.size - size;
+        nodes[tail.prev.get()].next.set(slot);
+        tail.prev.set(slot);
+        tail.offset.set(tail.offset.get() + size);
+        tail.size.set(tail.size.get() - size);
         self.note_allocated(size);
         slot
     }
@@ -341,38 +321,38 @@ impl Slicer {
     }
 
     /// Takes `size` granules of a hole from `gap` granules behind its start on.
+    #[inline(never)]
     fn carve_behind(&mut self, hole: u32, gap: u32, size: u32) -> u32 {
         if gap != 0 {
-            let old = self.nodes[hole];
-            self.bins.unlink(&mut self.nodes, hole);
-            let node = &mut self.nodes[hole];
-            node.offset += gap;
-            node.size -= gap;
-            self.bins.link(&mut self.nodes, hole);
-            self.insert_hole_before(hole, old.offset, gap);
+            let node = &self.nodes[hole];
+            let offset = node.offset.get();
+            self.bins.unlink(&self.nodes, node, !0);
+            node.offset.set(offset + gap);
+            node.size.set(node.size.get() - gap);
+            self.bins.link(&self.nodes, hole);
+            self.insert_hole_before(hole, offset, gap);
         }
         self.carve(hole, size)
     }
 
     fn cut_gap_from_tail(&mut self, gap: u32) {
-        let edge = self.tail;
-        let offset = self.nodes[edge].offset;
-        let tail = &mut self.nodes[edge];
-        tail.offset += gap;
-        tail.size -= gap;
-        self.insert_hole_before(edge, offset, gap);
+        let tail = &self.nodes[self.tail];
+        let offset = tail.offset.get();
+        tail.offset.set(offset + gap);
+        tail.size.set(tail.size.get() - gap);
+        self.insert_hole_before(self.tail, offset, gap);
     }
 
     /// Makes a hole of memory that no node covers, in front of `next`.
     fn insert_hole_before(&mut self, next: u32, offset: u32, size: u32) {
         let slot = self.nodes.take();
-        let Node { page, prev, .. } = self.nodes[next];
-        let generation = self.nodes[slot].generation();
-        self.nodes[slot] =
-            Node { offset, size, page, prev, next, link_a: 0, link_b: 0, state: state(Kind::Hole, generation) };
-        self.nodes[prev].next = slot;
-        self.nodes[next].prev = slot;
-        self.bins.link(&mut self.nodes, slot);
+        let (new, behind) = (&self.nodes[slot], &self.nodes[next]);
+        let prev = behind.prev.get();
+        new.set(Kind::Hole, behind.page.get(), offset, size);
+        new.set_neighbours(prev, next);
+        self.nodes[prev].next.set(slot);
+        behind.prev.set(slot);
+        self.bins.link(&self.nodes, slot);
         self.holes += 1;
     }
 
@@ -384,59 +364,50 @@ impl Slicer {
     /// slice's page if the page holds nothing any more, else 0.
     #[inline(always)]
     pub(crate) fn free(&mut self, slot: u32) -> u32 {
-        let node = self.nodes[slot];
-        debug_assert!(node.is(Kind::Live) || node.is(Kind::Claimed));
-        debug_assert!(node.generation() < GENERATION_RETIRED);
-        let before_is_hole = mask(self.nodes[node.prev].is(Kind::Hole));
-        let after_is_hole = mask(self.nodes[node.next].is(Kind::Hole) && !cfg!(slicepool_canary = "no_coalescing"));
-        let before = node.prev & before_is_hole;
-        let after = node.next & after_is_hole;
-        self.bins.unlink(&mut self.nodes, before);
-        self.bins.unlink(&mut self.nodes, after);
-        let (low, high) = (&self.nodes[before], &self.nodes[after]);
-        let offset = select(before_is_hole, low.offset, node.offset);
-        let size = node.size + (low.size & before_is_hole) + (high.size & after_is_hole);
-        let prev = select(before_is_hole, low.prev, node.prev);
-        let next = select(after_is_hole, high.next, node.next);
-        self.nodes[slot] = Node {
-            offset,
-            size,
-            page: node.page,
-            prev,
-            next,
-            link_a: 0,
-            link_b: 0,
-            state: state(Kind::Hole, node.generation() + 1),
-        };
-        self.nodes[prev].next = slot;
-        self.nodes[next].prev = slot;
-        self.nodes.put(before);
-        self.nodes.put(after);
+        let (nodes, bins) = (&self.nodes, &mut self.bins);
+        let node = &nodes[slot];
+        debug_assert!(node.is_slice() && node.generation() < GENERATION_RETIRED);
+        let (prev, next) = (node.prev.get(), node.next.get());
+        let (low, high) = (&nodes[prev], &nodes[next]);
+        let low_joins = mask(low.is(Kind::Hole));
+        let high_joins = mask(high.is(Kind::Hole) && !cfg!(slicepool_canary = "no_coalescing"));
+        bins.unlink(nodes, low, low_joins);
+        bins.unlink(nodes, high, high_joins);
+        let freed = node.size.get();
+        let before = select(low_joins, low.prev.get(), prev);
+        let after = select(high_joins, high.next.get(), next);
+        node.offset.set(node.offset.get() - (low.size.get() & low_joins));
+        node.size.set(freed + (low.size.get() & low_joins) + (high.size.get() & high_joins));
+        node.state.set(state(Kind::Hole, node.generation() + 1));
+        node.set_neighbours(before, after);
+        nodes[before].next.set(slot);
+        nodes[after].prev.set(slot);
+        self.nodes.put(prev & low_joins);
+        self.nodes.put(next & high_joins);
         self.live -= 1;
-        self.free += u64::from(node.size);
-        self.holes = self.holes + 1 - (before_is_hole & 1) - (after_is_hole & 1);
+        self.free += u64::from(freed);
+        self.holes = self.holes + 1 - (low_joins & 1) - (high_joins & 1);
         self.changes = self.changes.wrapping_add(1);
-        if next == self.tail {
+        if after == self.tail {
             return self.absorb_into_tail(slot);
         }
-        self.bins.link(&mut self.nodes, slot);
+        self.bins.link(&self.nodes, slot);
         // Alone in the ring with the edge: the page holds nothing.
-        select(mask(prev == next), next, 0)
+        after & mask(before == after)
     }
 
     /// A hole that touches the tail becomes part of it.
-    #[inline]
+    #[inline(never)]
     fn absorb_into_tail(&mut self, hole: u32) -> u32 {
-        let edge = self.tail;
-        let Node { offset, size, prev, .. } = self.nodes[hole];
-        let tail = &mut self.nodes[edge];
-        tail.offset = offset;
-        tail.size += size;
-        tail.prev = prev;
-        self.nodes[prev].next = edge;
+        let (node, tail) = (&self.nodes[hole], &self.nodes[self.tail]);
+        let before = node.prev.get();
+        tail.offset.set(node.offset.get());
+        tail.size.set(tail.size.get() + node.size.get());
+        tail.prev.set(before);
+        self.nodes[before].next.set(self.tail);
         self.nodes.put(hole);
         self.holes -= 1;
-        select(mask(prev == edge), edge, 0)
+        self.tail & mask(before == self.tail)
     }
 
     // ---- figures
@@ -447,7 +418,7 @@ impl Slicer {
 
     /// Free ranges, the tail counted as one if it is not empty.
     pub(crate) fn free_ranges(&self) -> u32 {
-        self.holes + u32::from(self.nodes[self.tail].size != 0)
+        self.holes + u32::from(self.nodes[self.tail].size.get() != 0)
     }
 
     /// Granules in holes and tail.
@@ -463,22 +434,16 @@ impl Slicer {
     /// Sets the generation of an unused or live slot: for tests of what happens after 16.7 million frees.
     #[cfg(test)]
     pub(crate) fn set_generation(&mut self, slot: u32, generation: u32) {
-        let node = &mut self.nodes[slot];
-        node.state = (node.state >> nodes::KIND_SHIFT << nodes::KIND_SHIFT) | generation;
+        let node = &self.nodes[slot];
+        node.state.set((node.state.get() >> nodes::KIND_SHIFT << nodes::KIND_SHIFT) | generation);
     }
 }
 
 /// Granules between the start of a free range and the first place in it where the request fits, if there is one.
 #[inline(always)]
 fn gap_in(node: &Node, size: u32, align_mask: u32) -> Option<u32> {
-    let gap = node.offset.wrapping_neg() & align_mask;
-    (u64::from(gap) + u64::from(size) <= u64::from(node.size)).then_some(gap)
-}
-
-/// A canary that the model test must notice: accept a handle whatever its generation.
-#[inline(always)]
-fn canary_skips_the_generation(is: u32) -> bool {
-    cfg!(slicepool_canary = "skip_generation") && is >> nodes::KIND_SHIFT == Kind::Live as u32
+    let gap = node.offset.get().wrapping_neg() & align_mask;
+    (u64::from(gap) + u64::from(size) <= u64::from(node.size.get())).then_some(gap)
 }
 
 #[cfg(test)]
@@ -584,7 +549,7 @@ mod tests {
         let scan = slicer.begin_scan(65, u32::MAX);
         let Scanned::More(mut scan) = slicer.scan(65, 0, scan) else { panic!("ends too early") };
         // Two holes of the class become a larger one, behind the search or before it.
-        let first = slicer.node(ids[0].slot()).next;
+        let first = slicer.node(ids[0].slot()).next.get();
         slicer.free(first);
         provide_nodes(&mut slicer);
         let mut calls = 0;

@@ -1,30 +1,33 @@
 //! The 32-byte records of slices and holes, addressed by index.
-#![forbid(unsafe_code)]
 
 use crate::error::Error;
+use crate::int::{mask, select};
 use crate::metadata::{Chunk, ChunkPlan, Chunked, HostMemory};
 use crate::slots::GENERATION_RETIRED;
-use core::ops::{Index, IndexMut};
+use core::cell::Cell;
+use core::ops::Index;
 
 /// Half a cache line: one range of a page, whether a slice, a hole or the page's edge.
-#[derive(Clone, Copy, Debug)]
+///
+/// Cells, so that an operation looks each of its nodes up once and then reads and writes them as it likes.
+#[derive(Debug)]
 #[repr(C, align(32))]
 pub(crate) struct Node {
     /// First granule, counted from the start of the page.
-    pub(crate) offset: u32,
+    pub(crate) offset: Cell<u32>,
     /// Granules.
-    pub(crate) size: u32,
+    pub(crate) size: Cell<u32>,
     /// The page's number, given by the owner of the pages.
-    pub(crate) page: u32,
+    pub(crate) page: Cell<u32>,
     /// Neighbours by address; the page's edge closes the ring.
-    pub(crate) prev: u32,
-    pub(crate) next: u32,
+    pub(crate) prev: Cell<u32>,
+    pub(crate) next: Cell<u32>,
     /// Hole: the previous of its class. Slice: bytes of padding.
-    pub(crate) link_a: u32,
+    pub(crate) link_a: Cell<u32>,
     /// Hole: the next of its class. Unused: the next unused.
-    pub(crate) link_b: u32,
+    pub(crate) link_b: Cell<u32>,
     /// [`Kind`] in the top 8 bits, generation in the others.
-    pub(crate) state: u32,
+    pub(crate) state: Cell<u32>,
 }
 
 /// What a node stands for.
@@ -47,28 +50,70 @@ pub(crate) const KIND_SHIFT: u32 = 24;
 const GENERATION_MASK: u32 = (1 << KIND_SHIFT) - 1;
 
 impl Node {
-    const EMPTY: Node =
-        Node { offset: 0, size: 0, page: 0, prev: 0, next: 0, link_a: 0, link_b: 0, state: (Kind::Unused as u32) };
+    fn new(kind: Kind) -> Self {
+        let zero = || Cell::new(0);
+        Node {
+            offset: zero(),
+            size: zero(),
+            page: zero(),
+            prev: zero(),
+            next: zero(),
+            link_a: zero(),
+            link_b: zero(),
+            state: Cell::new(state(kind, 0)),
+        }
+    }
+
+    /// Makes the node stand for a range. Its generation stays as it is.
+    #[inline(always)]
+    pub(crate) fn set(&self, kind: Kind, page: u32, offset: u32, size: u32) {
+        self.offset.set(offset);
+        self.size.set(size);
+        self.page.set(page);
+        self.set_kind(kind);
+    }
+
+    /// Puts the node between two neighbours.
+    #[inline(always)]
+    pub(crate) fn set_neighbours(&self, prev: u32, next: u32) {
+        self.prev.set(prev);
+        self.next.set(next);
+    }
 
     #[inline(always)]
     pub(crate) fn is(&self, kind: Kind) -> bool {
-        self.state >> KIND_SHIFT == kind as u32
+        self.state.get() >> KIND_SHIFT == kind as u32
+    }
+
+    #[inline(always)]
+    pub(crate) fn set_kind(&self, kind: Kind) {
+        self.state.set(state(kind, self.generation()));
     }
 
     #[inline(always)]
     pub(crate) fn generation(&self) -> u32 {
-        self.state & GENERATION_MASK
+        self.state.get() & GENERATION_MASK
     }
 
     /// Where the range lies among all pages; orders holes.
     #[inline(always)]
     pub(crate) fn place(&self) -> u64 {
-        (u64::from(self.page) << 32) | u64::from(self.offset)
+        (u64::from(self.page.get()) << 32) | u64::from(self.offset.get())
     }
 
     #[inline(always)]
     pub(crate) fn end(&self) -> u32 {
-        self.offset + self.size
+        self.offset.get() + self.size.get()
+    }
+
+    /// Whether the node stands for a slice.
+    pub(crate) fn is_slice(&self) -> bool {
+        self.is(Kind::Live) || self.is(Kind::Claimed)
+    }
+
+    /// Whether the node stands for free memory.
+    pub(crate) fn is_free(&self) -> bool {
+        self.is(Kind::Hole) || (self.is(Kind::Edge) && self.size.get() != 0)
     }
 }
 
@@ -91,7 +136,7 @@ impl Nodes {
     pub(crate) fn try_new(memory: HostMemory) -> Result<Self, Error> {
         let mut nodes = Chunked::new(memory);
         nodes.reserve(1)?;
-        nodes.push(Node { state: state(Kind::Edge, 0), ..Node::EMPTY });
+        nodes.push(Node::new(Kind::Edge));
         Ok(Self { nodes, unused: 0, unused_count: 0 })
     }
 
@@ -107,31 +152,46 @@ impl Nodes {
     pub(crate) fn take(&mut self) -> u32 {
         if self.unused != 0 {
             let index = self.unused;
-            self.unused = self.nodes[index].link_b;
+            self.unused = self[index].link_b.get();
             self.unused_count -= 1;
             index
         } else {
-            self.nodes.push(Node::EMPTY)
+            self.take_fresh()
         }
     }
 
-    /// Puts a node that is no longer needed on the list of unused ones, or retires it when its generations are used
-    /// up. Does nothing for node 0.
-    #[inline(always)]
-    pub(crate) fn put(&mut self, index: u32) {
-        let node = &mut self.nodes[index];
-        let keep = index != 0 && node.generation() != GENERATION_RETIRED;
-        let kind = if index != 0 { Kind::Unused } else { Kind::Edge };
-        node.state = state(kind, node.generation());
-        node.link_b = self.unused;
-        self.unused = if keep { index } else { self.unused };
-        self.unused_count += u32::from(keep);
+    #[cold]
+    fn take_fresh(&mut self) -> u32 {
+        self.nodes.push(Node::new(Kind::Unused))
     }
 
-    /// Nodes ever used, the sentinel included.
+    /// Puts a node that is no longer needed on the list of unused ones, or retires it when its generations are used
+    /// up. Does nothing that matters for node 0.
     #[inline(always)]
-    pub(crate) fn len(&self) -> u32 {
-        self.nodes.len()
+    pub(crate) fn put(&mut self, index: u32) {
+        let node = &self[index];
+        let (real, generation) = (mask(index != 0), node.generation());
+        let keep = mask(generation != GENERATION_RETIRED) & real;
+        node.state.set(state(Kind::Unused, generation) | (Kind::Edge as u32 & !real) << KIND_SHIFT);
+        node.link_b.set(self.unused);
+        self.unused = select(keep, index, self.unused);
+        self.unused_count += keep & 1;
+    }
+
+    /// The node of a number that may be anything.
+    #[inline(always)]
+    pub(crate) fn get(&self, index: u32) -> Option<&Node> {
+        self.nodes.get(index)
+    }
+
+    /// Every node that was ever used, but for node 0, with its number.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Node)> {
+        self.nodes.indices().skip(1).map(|index| (index, &self.nodes[index]))
+    }
+
+    /// The first number at or above `index` that was ever used.
+    pub(crate) fn index_from(&self, index: u32) -> Option<u32> {
+        self.nodes.index_from(index)
     }
 
     pub(crate) fn plan(&self) -> Option<ChunkPlan> {
@@ -153,16 +213,16 @@ impl Nodes {
 
 impl Index<u32> for Nodes {
     type Output = Node;
+    /// Looks a node up without a check: the one place where the slicer trusts its own books (a check costs a tenth).
+    ///
+    /// Every index in a field of a node, in a head of a list, in `unused` and in `Slicer::tail` was handed out by
+    /// [`Nodes::take`] or is 0, and nodes never go away. Numbers from outside pass through [`Nodes::get`] first.
+    /// Builds with debug assertions check all the same.
     #[inline(always)]
+    #[allow(unsafe_code)]
     fn index(&self, index: u32) -> &Node {
-        &self.nodes[index]
-    }
-}
-
-impl IndexMut<u32> for Nodes {
-    #[inline(always)]
-    fn index_mut(&mut self, index: u32) -> &mut Node {
-        &mut self.nodes[index]
+        // SAFETY: see above; `Nodes::take` hands out what `Chunked::push` answered, and `try_new` pushed node 0.
+        unsafe { self.nodes.get_unchecked(index) }
     }
 }
 

@@ -92,7 +92,7 @@ impl Slicer {
                 if let Some(gap) = gap_in(&self.nodes[scan.node], size, align_mask) {
                     return Searched::Found { hole: scan.node, gap };
                 }
-                scan.node = self.nodes[scan.node].link_b;
+                scan.node = self.nodes[scan.node].link_b.get();
                 scan.budget = scan.budget.saturating_sub(1);
                 looked += 1;
             }
@@ -105,8 +105,8 @@ impl Slicer {
     /// A free range of at least this many granules exists; 0 if nothing is free. O(1).
     pub(crate) fn largest_bound(&self) -> u32 {
         let class = self.bins.highest();
-        let first = self.nodes[self.bins.first(class)].size & mask(class != 0);
-        first.max(self.nodes[self.tail].size)
+        let first = self.nodes[self.bins.first(class)].size.get() & mask(class != 0);
+        first.max(self.nodes[self.tail].size.get())
     }
 
     /// Begins the search for the largest free range.
@@ -114,7 +114,7 @@ impl Slicer {
         let class = self.bins.highest();
         let scan =
             Scan { class, node: self.bins.first(class), changes: self.changes, step: SCAN_STEP, budget: u32::MAX };
-        (scan, self.nodes[self.tail].size)
+        (scan, self.nodes[self.tail].size.get())
     }
 
     /// Goes on with it: the largest so far, and where to go on if there is more to look at.
@@ -130,8 +130,8 @@ impl Slicer {
                 return (largest, Some(scan));
             }
             let node = &self.nodes[scan.node];
-            largest = largest.max(node.size);
-            scan.node = node.link_b;
+            largest = largest.max(node.size.get());
+            scan.node = node.link_b.get();
             looked += 1;
         }
         (largest, None)
