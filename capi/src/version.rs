@@ -9,17 +9,17 @@ pub const SLICEPOOL_VERSION_PATCH: u32 = 0;
 /// The same as one number: major * 1000000 + minor * 1000 + patch.
 pub const SLICEPOOL_VERSION_NUMBER: u32 = 1000;
 
-const fn number(text: &str) -> u32 {
-    let (digits, mut value, mut i) = (text.as_bytes(), 0, 0);
-    while i < digits.len() {
-        value = value * 10 + (digits[i] - b'0') as u32;
-        i += 1;
-    }
-    value
-}
-
 // The numbers are written out because the header's generator takes literals only.
 const _: () = {
+    const fn number(text: &str) -> u32 {
+        let (digits, mut value, mut i) = (text.as_bytes(), 0, 0);
+        while i < digits.len() {
+            value = value * 10 + (digits[i] - b'0') as u32;
+            i += 1;
+        }
+        value
+    }
+
     assert!(SLICEPOOL_VERSION_MAJOR == number(env!("CARGO_PKG_VERSION_MAJOR")));
     assert!(SLICEPOOL_VERSION_MINOR == number(env!("CARGO_PKG_VERSION_MINOR")));
     assert!(SLICEPOOL_VERSION_PATCH == number(env!("CARGO_PKG_VERSION_PATCH")));

@@ -1,4 +1,52 @@
 //! Memory pools for memory that the CPU may not be able to touch.
+//!
+//! A [`Device`] gives out *pages*: GPU memory, a firmware heap, pinned host memory. An [`Allocator`] cuts them into
+//! [`Slice`]s, joins freed slices again, and keeps its books in host memory, never in the device's. Allocating and
+//! freeing take constant time; nothing that fits is refused; the same calls give the same placements.
+//!
+//! ```
+//! use slicepool_core::{Allocator, AllocatorOptions, Device, DeviceError, DeviceMemory, PageRequest};
+//! use slicepool_core::{PoolOptions, Request};
+//! use std::sync::atomic::{AtomicU64, Ordering};
+//!
+//! /// Stands for a GPU driver.
+//! struct Gpu(AtomicU64);
+//!
+//! impl Device for Gpu {
+//!     fn allocate(&self, _: &PageRequest) -> Result<DeviceMemory, DeviceError> {
+//!         Ok(DeviceMemory::new(self.0.fetch_add(1, Ordering::Relaxed)))
+//!     }
+//!     fn deallocate(&self, _: &DeviceMemory) -> Result<(), DeviceError> {
+//!         Ok(())
+//!     }
+//! }
+//!
+//! let pools = [PoolOptions::sliced_pages(64 << 20, 64 << 20, None)];
+//! let allocator = Allocator::try_new(Gpu(AtomicU64::new(0)), &pools, AllocatorOptions::default())?;
+//! let vertices = allocator.allocate(&Request::new(300_000))?;
+//! let texture = allocator.allocate(&Request::new(1 << 20).aligned(4096))?;
+//! assert_eq!(vertices.memory, texture.memory);
+//! allocator.free(vertices.id)?;
+//! # Ok::<(), slicepool_core::Error>(())
+//! ```
+//!
+//! # Where to look
+//!
+//! - [`Allocator`]: pools over a device. [`PoolOptions`] say what a pool is like, [`AllocatorOptions`] where the books
+//!   are kept ([`HostMemory`]) and how threads are kept apart ([`LockKind`]).
+//! - [`Space`]: the slicer alone, for any space of indices, without a device.
+//! - [`Statistics`], [`Allocator::walk`], [`Allocator::write_json`]: what is going on.
+//! - `docs/algorithm.md` and `docs/guarantees.md` in the repository: how it works, and what is promised.
+//!
+//! # Errors
+//!
+//! [`Error`] has one variant per cause that a caller can act on, with its numbers. A call that fails has changed
+//! nothing. Host memory running out is an error too, never an abort.
+//!
+//! # Features
+//!
+//! None are on by default. `portable-atomic` takes atomics from that crate, for cores without compare-and-swap;
+//! `critical-section` makes it use the program's critical sections.
 
 #![no_std]
 #![warn(missing_docs)]

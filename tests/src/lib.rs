@@ -2,12 +2,18 @@
 //!
 //! Nothing here guesses a path: the library is where Cargo says it is, the compiler is the one the `cc` crate finds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use std::{env, fs, thread};
+use std::{env, fs, process, thread};
+
+mod header;
+mod suite;
+
+pub use header::{Header, Struct, header};
+pub use suite::{Suite, golden};
 
 /// The root of the repository.
 pub fn root() -> PathBuf {
@@ -32,16 +38,24 @@ pub struct Library {
 
 /// Builds the C library with a Cargo profile (`dev` checks its own invariants, `release` is what users get).
 pub fn library(profile: &str) -> Library {
-    static BUILT: Mutex<BTreeMap<String, Library>> = Mutex::new(BTreeMap::new());
-    let mut built = BUILT.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    built.entry(profile.to_owned()).or_insert_with(|| build(profile)).clone()
+    library_with(profile, "capi", &[])
 }
 
-fn build(profile: &str) -> Library {
+/// Builds the C library with further settings of Cargo (as after `--config`), in a target directory of its own.
+pub fn library_with(profile: &str, target: &str, settings: &[&str]) -> Library {
+    static BUILT: Mutex<BTreeMap<(String, String), Library>> = Mutex::new(BTreeMap::new());
+    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+    let key = (profile.to_owned(), target.to_owned());
+    built.entry(key).or_insert_with(|| build(profile, target, settings)).clone()
+}
+
+fn build(profile: &str, target: &str, settings: &[&str]) -> Library {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
-        .args(["build", "-p", "slicepool-capi", "--message-format=json", "--profile", profile, "--target-dir"])
-        .arg(root().join("target").join("capi"))
+        .args(["build", "-p", "slicepool-capi", "--message-format=json", "--profile", profile])
+        .args(settings.iter().flat_map(|setting| ["--config", setting]))
+        .arg("--target-dir")
+        .arg(root().join("target").join(target))
         .current_dir(root())
         .stderr(Stdio::inherit())
         .output()
@@ -70,6 +84,8 @@ pub enum Link {
     Static,
     /// The program loads the shared library.
     Shared,
+    /// Neither: the program opens the shared library itself, if at all.
+    Nothing,
 }
 
 /// Warnings that users may turn on; headers and examples have to be clean.
@@ -89,21 +105,25 @@ pub fn compiler(cpp: bool) -> Command {
         .to_command()
 }
 
-/// Compiles one C file of the repository into a program and returns its path.
+/// Compiles one C or C++ file of the repository into a program and returns its path. The same file with the same
+/// flags is compiled once per process.
 pub fn compile(source: &str, library: &Library, link: Link, flags: &[&str]) -> PathBuf {
-    let cpp = source.ends_with(".cpp");
-    let stem = Path::new(source).file_stem().expect("a file name").to_string_lossy().into_owned();
-    let profile = library.archive.parent().and_then(Path::file_name).map(|p| p.to_string_lossy().into_owned());
-    let program = scratch().join(format!("{stem}-{link:?}-{}", profile.unwrap_or_default()));
-    let mut command = compiler(cpp);
-    command
-        .arg(root().join(source))
-        .arg("-I")
-        .arg(root().join("include"))
-        .args(flags)
-        .arg("-g")
-        .arg("-o")
-        .arg(&program);
+    static COMPILED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+    let path = root().join(source);
+    let stem = path.file_stem().expect("a file name").to_string_lossy().into_owned();
+    let profile = library.archive.parent().map(|dir| dir.strip_prefix(root().join("target")).unwrap_or(dir));
+    let words = profile.iter().flat_map(|dir| dir.iter()).map(|part| part.to_string_lossy().into_owned());
+    let flag_words = flags.iter().filter(|flag| !STRICT.contains(flag)).map(|flag| (*flag).to_owned());
+    let name = words.chain(flag_words).fold(format!("{stem}-{link:?}"), |name, word| format!("{name}-{word}"));
+    let program = scratch().join(name.replace(['/', '=', ','], "_"));
+    let mut compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
+    if compiled.contains(&program) {
+        return program;
+    }
+    // Another test run may be using the program of that name.
+    let fresh = program.with_extension(format!("{}.new", process::id()));
+    let mut command = compiler(source.ends_with(".cpp"));
+    command.arg(&path).arg("-I").arg(root().join("include")).args(flags).arg("-g").arg("-o").arg(&fresh);
     match link {
         Link::Static => {
             command.arg(&library.archive);
@@ -115,11 +135,14 @@ pub fn compile(source: &str, library: &Library, link: Link, flags: &[&str]) -> P
             let _ = std::os::unix::fs::symlink(&library.shared, link);
             command.arg(&library.shared).arg(format!("-Wl,-rpath,{}", dir.display()));
         }
+        Link::Nothing => {}
     }
     command.args(["-lpthread", "-ldl"]);
     let output = command.output().expect("the C compiler runs");
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{source} does not compile:\n{text}");
+    fs::rename(&fresh, &program).expect("the scratch directory is writable");
+    compiled.insert(program.clone());
     program
 }
 
@@ -185,3 +208,8 @@ pub fn skip(why: &str) {
     assert!(env::var("SLICEPOOL_REQUIRE").as_deref() != Ok("all"), "required, but {why}");
     println!("SKIPPED: {why}");
 }
+
+/// The Rust program of the README, as a documentation test. Its C program is compiled by `tests/examples.rs`.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;

@@ -1,0 +1,43 @@
+# What a person types. Everything else is Cargo's business.
+
+CARGO ?= cargo
+CC ?= cc
+CFLAGS ?= -O2 -Wall -Wextra
+BUILD := target/capi/release
+DEMO := target/demo
+
+.PHONY: all demo test bless check canaries clean
+
+all: $(BUILD)/libslicepool.a
+
+# Cargo decides whether anything has changed.
+.PHONY: $(BUILD)/libslicepool.a
+$(BUILD)/libslicepool.a:
+	$(CARGO) build --release -p slicepool-capi --target-dir target/capi
+
+# Builds and runs the first program to read: examples-c/quickstart.c.
+demo: $(BUILD)/libslicepool.a
+	mkdir -p $(DEMO)
+	$(CC) $(CFLAGS) -Iinclude examples-c/quickstart.c $(BUILD)/libslicepool.a -o $(DEMO)/quickstart
+	$(DEMO)/quickstart
+
+# Every test: core, the C library from outside, the examples, the documentation's own programs.
+test:
+	$(CARGO) test --workspace
+
+# Writes include/slicepool.h (and the other golden files) anew from the sources.
+bless:
+	BLESS=1 $(CARGO) test -p slicepool-tests
+
+# Formatting, lints and documentation, with warnings as errors.
+check:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps
+
+# Builds that are broken on purpose; a test that does not notice one fails this.
+canaries:
+	tests/canaries.sh
+
+clean:
+	$(CARGO) clean

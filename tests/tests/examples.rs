@@ -1,0 +1,66 @@
+//! Every example is compiled with strict warnings and run, and so is the C program in the README.
+
+use slicepool_tests::{Link, STRICT, compile, library, root, run, scratch};
+use std::fs;
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Compiles and runs an example both ways, and returns what it prints.
+fn example(name: &str) -> String {
+    let library = library("release");
+    let source = format!("examples-c/{name}.c");
+    let flags = [&["-std=c11"], STRICT].concat();
+    let shared = run(&compile(&source, &library, Link::Shared, &flags), &[], LIMIT);
+    let printed = run(&compile(&source, &library, Link::Static, &flags), &[], LIMIT);
+    assert_eq!(shared, printed);
+    printed
+}
+
+fn line<'a>(printed: &'a str, beginning: &str) -> &'a str {
+    let found = printed.lines().find_map(|line| line.strip_prefix(beginning));
+    found.unwrap_or_else(|| panic!("no line begins with `{beginning}`:\n{printed}")).trim()
+}
+
+#[test]
+fn quickstart_reuses_the_freed_hole_and_gives_every_page_back() {
+    let printed = example("quickstart");
+    let offsets: Vec<_> = printed.lines().filter(|line| line.contains("262144 bytes of page 1 at")).collect();
+    assert_eq!(offsets.len(), 2);
+    assert_eq!(offsets[0], offsets[1], "the freed hole's offset appears again");
+    assert_eq!(line(&printed, "reused:"), "yes, the hole at the same offset");
+    assert_eq!(line(&printed, "end:"), "0 pages still with us");
+    let report: serde_json::Value = serde_json::from_str(line(&printed, "report:")).expect("the report is JSON");
+    let figures = &report["allocator"];
+    assert_eq!(figures["slices"], 0);
+    assert_eq!(figures["reserved"], 0);
+    assert_eq!(figures["device_allocations"], 2);
+    assert_eq!(figures["device_deallocations"], 2);
+    assert_eq!(report["pools"][0]["page_size"], 1 << 20);
+}
+
+#[test]
+fn quickstart_is_short_enough_to_read() {
+    let source = fs::read_to_string(root().join("examples-c/quickstart.c")).expect("the file is there");
+    assert!(source.lines().count() <= 100);
+}
+
+#[test]
+fn space_shows_a_descriptor_table() {
+    let printed = example("space");
+    assert_eq!(line(&printed, "material 1:"), "descriptors 8 to 19");
+    assert_eq!(line(&printed, "another material:"), "descriptors 8 to 17");
+    assert_eq!(line(&printed, "cleared:"), "8192 of 8192 free in 1 piece");
+}
+
+#[test]
+fn the_c_program_in_the_readme_runs() {
+    let readme = fs::read_to_string(root().join("README.md")).expect("the file is there");
+    let program = readme.split("```c\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a C program");
+    let relative = "target/c-tests/readme.c";
+    scratch();
+    fs::write(root().join(relative), program).expect("the scratch folder is writable");
+    let flags = [&["-std=c11"], STRICT].concat();
+    let printed = run(&compile(relative, &library("release"), Link::Static, &flags), &[], LIMIT);
+    assert_eq!(printed, "success: 100096 bytes at 0\n");
+}
