@@ -6,7 +6,8 @@ use crate::host::{self, slicepool_host};
 use crate::result::{finish, finish_with, slicepool_failure, slicepool_result};
 use core::ffi::c_void;
 use slicepool_core::{
-    Allocator, AllocatorOptions, DeviceFault, Error, HostMemory, LockKind, MemoryType, NearPage, PoolOptions,
+    Allocator, AllocatorOptions, DeviceFault, Error, HostMemory, LiveSlices, LockKind, MemoryType, NearPage,
+    PoolOptions,
 };
 
 /// Slices are cut from larger pages.
@@ -251,14 +252,13 @@ pub unsafe extern "C" fn slicepool_allocator_destroy(
             if flags & !SLICEPOOL_DESTROY_FORCE != 0 {
                 return Err(invalid(c"flags", u64::from(flags)));
             }
-            inner.can_destroy(force)?;
-            match inner.cleanup() {
+            match inner.close(if force { LiveSlices::Free } else { LiveSlices::Refuse }) {
+                // It was asked; with FORCE nobody wants to know.
                 Err(Error::DeviceFailed { fault: DeviceFault::Refused, .. }) if force => {}
                 other => other?,
             }
             let memory = (*allocator).memory;
-            // Dropping it gives back what is left.
-            drop(host::take(memory, allocator));
+            host::take(memory, allocator).inner.abandon();
             Ok(())
         })();
         finish_with(outcome, 0, failure)

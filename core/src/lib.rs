@@ -68,7 +68,7 @@ mod slots;
 mod space;
 mod sync;
 
-pub use allocator::{Allocator, AllocatorOptions, Batch, BatchError};
+pub use allocator::{Allocator, AllocatorOptions, Batch, BatchError, LiveSlices};
 pub use device::{Device, DeviceError, DeviceMemory, HostDevice, MemoryType, PageRequest};
 pub use error::{DeviceFault, Error};
 pub use metadata::{HostAllocateFn, HostDeallocateFn, HostMemory};

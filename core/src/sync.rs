@@ -167,10 +167,6 @@ impl<T> Lock<T> {
             }
         }
     }
-
-    pub(crate) fn get_mut(&mut self) -> &mut T {
-        self.value.0.get_mut()
-    }
 }
 
 impl<T> Deref for Guard<'_, T> {

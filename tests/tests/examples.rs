@@ -33,7 +33,7 @@ fn quickstart_reuses_the_freed_hole_and_gives_every_page_back() {
     let report: serde_json::Value = serde_json::from_str(line(&printed, "report:")).expect("the report is JSON");
     let figures = &report["allocator"];
     assert_eq!(figures["slices"], 0);
-    assert_eq!(figures["reserved"], 0);
+    assert_eq!(figures["reserved_bytes"], 0);
     assert_eq!(figures["device_allocations"], 2);
     assert_eq!(figures["device_deallocations"], 2);
     assert_eq!(report["pools"][0]["page_size"], 1 << 20);

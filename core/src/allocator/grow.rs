@@ -8,7 +8,7 @@ use crate::ledger::Ledger;
 use crate::metadata::Chunk;
 use crate::pool::{Fit, Pool};
 use crate::slice::{Request, Slice};
-use crate::sync::Guard;
+use crate::sync::{Guard, Ordering};
 
 impl From<DeviceError> for Error {
     fn from(error: DeviceError) -> Self {
@@ -24,7 +24,7 @@ impl Error {
     /// When several pools refuse, the error that is reported: the lowest.
     fn rank(&self) -> u32 {
         match self {
-            Error::OutOfHostMemory { .. } | Error::TooManySlices { .. } => 0,
+            Error::OutOfHostMemory { .. } | Error::TooManySlices { .. } | Error::Busy { .. } => 0,
             Error::OutOfDeviceMemory { .. } | Error::DeviceFailed { .. } => 1,
             Error::PoolCapacityExceeded { .. } => 2,
             Error::TooLarge { .. } => 3,
@@ -128,6 +128,9 @@ impl<D: Device> Allocator<D> {
                 lock.wait(waited);
                 waited += 1;
                 continue;
+            }
+            if self.closing.load(Ordering::Acquire) != 0 {
+                return Err(Error::Busy { live: 0, in_use: 0, in_flight: 1 });
             }
             pool.begin_growth(fit)?;
             break;

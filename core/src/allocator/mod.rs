@@ -19,6 +19,7 @@ use crate::slice::{Request, Slice};
 use crate::slots::{SliceId, new_tags};
 use crate::sync::{AtomicU32, Guard, Lock, LockKind, Ordering};
 use core::mem::ManuallyDrop;
+use core::ops::ControlFlow;
 
 /// How an allocator is made.
 #[derive(Clone, Copy, Debug)]
@@ -87,8 +88,8 @@ struct Cell {
 
 /// Pools over one device. Usable from any number of threads at once.
 ///
-/// Dropping an allocator gives every page back to the device, whatever lies in it; [`Allocator::destroy`] refuses
-/// while slices are live.
+/// Dropping an allocator gives every page back to the device, whatever lies in it; [`Allocator::destroy`] can refuse
+/// while slices are live, and says so if the device refuses.
 pub struct Allocator<D: Device> {
     device: D,
     options: AllocatorOptions,
@@ -98,6 +99,17 @@ pub struct Allocator<D: Device> {
     ledger: Lock<Ledger>,
     /// Growths, and callbacks that are running: while there are any, the allocator cannot go away.
     in_flight: AtomicU32,
+    /// 1 while (and after) the allocator is being closed: it takes no more pages.
+    closing: AtomicU32,
+}
+
+/// What closing an allocator does with slices that are live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LiveSlices {
+    /// It is refused.
+    Refuse,
+    /// They are freed.
+    Free,
 }
 
 /// Counts something in flight for as long as it exists.
@@ -142,6 +154,7 @@ impl<D: Device> Allocator<D> {
             pools: cells,
             ledger: Lock::new(options.lock, Ledger::new(options.memory)),
             in_flight: AtomicU32::new(0),
+            closing: AtomicU32::new(0),
         })
     }
 
@@ -235,11 +248,67 @@ impl<D: Device> Allocator<D> {
 
     // ---- the end
 
-    /// Whether the allocator could go away now.
+    /// Gives every page back to the device, so that the allocator can go away. What [`Allocator::destroy`] does, for
+    /// owners of a shared allocator; nothing can be allocated that would need another page while it runs, nor after
+    /// it has succeeded.
     ///
     /// # Errors
-    /// [`Error::Busy`] with the number of live slices (unless `force`d), or while a growth or a callback is in
-    /// flight, so also from within one.
+    /// [`Error::Busy`] while a growth or a callback is in flight, so also from within one, and with
+    /// [`LiveSlices::Refuse`] while slices are live; [`Error::DeviceFailed`] if the device refuses to take a page
+    /// back. The allocator and its slices are as usable as before then.
+    pub fn close(&self, live: LiveSlices) -> Result<(), Error> {
+        self.can_destroy(live == LiveSlices::Free)?;
+        self.closing.store(1, Ordering::Release);
+        let closed = self.give_everything_back(live);
+        if closed.is_err() {
+            self.closing.store(0, Ordering::Release);
+        }
+        closed
+    }
+
+    fn give_everything_back(&self, live: LiveSlices) -> Result<(), Error> {
+        loop {
+            let figures = self.statistics();
+            if figures.slices != 0 {
+                if live == LiveSlices::Refuse {
+                    return Err(Error::Busy { live: u64::from(figures.slices), in_use: figures.in_use, in_flight: 0 });
+                }
+                self.free_everything();
+            }
+            // Pages do not grow in number any more, so this ends even if callbacks allocate in what is left.
+            let refusal = self.cleanup();
+            if self.statistics().pages == 0 {
+                return refusal;
+            }
+        }
+    }
+
+    fn free_everything(&self) {
+        let _: ControlFlow<()> = self.walk(|range| {
+            if let Some(id) = range.id {
+                // Another call may have been faster.
+                let _ = self.free(id);
+            }
+            ControlFlow::Continue(())
+        });
+    }
+
+    /// Gives every page back to the device and returns the device.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] while slices are live, and otherwise as [`Allocator::close`]; the allocator is unharmed.
+    #[allow(clippy::result_large_err, reason = "a refused allocator is handed back; there is no heap to box it on")]
+    pub fn destroy(self) -> Result<D, (Self, Error)> {
+        match self.close(LiveSlices::Refuse) {
+            Ok(()) => Ok(self.into_device()),
+            Err(error) => Err((self, error)),
+        }
+    }
+
+    /// Whether the allocator could be destroyed, or with `force` abandoned, now.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] while slices are live (unless `force`d), or a growth or a callback is in flight.
     pub fn can_destroy(&self, force: bool) -> Result<(), Error> {
         let in_flight = self.in_flight.load(Ordering::Acquire);
         // A callback may run while its thread is inside; the locks are free then, so looking is safe.
@@ -248,19 +317,6 @@ impl<D: Device> Allocator<D> {
             return Err(Error::Busy { live: u64::from(figures.slices), in_use: figures.in_use, in_flight });
         }
         Ok(())
-    }
-
-    /// Gives every page back to the device and returns the device.
-    ///
-    /// # Errors
-    /// [`Error::Busy`] while slices are live, with the allocator unharmed; [`Error::DeviceFailed`] if the device
-    /// refuses to take a page back, with the allocator still holding that page.
-    #[allow(clippy::result_large_err, reason = "a refused allocator is handed back; there is no heap to box it on")]
-    pub fn destroy(self) -> Result<D, (Self, Error)> {
-        match self.can_destroy(false).and_then(|()| self.cleanup()) {
-            Ok(()) => Ok(self.into_device()),
-            Err(error) => Err((self, error)),
-        }
     }
 
     /// Forgets all pages without a word to the device, frees the books and returns the device: for a device that is
@@ -282,11 +338,7 @@ impl<D: Device> Allocator<D> {
 
 impl<D: Device> Drop for Allocator<D> {
     fn drop(&mut self) {
-        for index in 0..self.pools.len() {
-            for page in self.pools[index].pool.get_mut().pages.held() {
-                // A device that refuses has been asked; nobody is left to tell.
-                let _ = self.device.deallocate(&page.memory);
-            }
-        }
+        // A page that the device refuses stays lost: it has been asked, and nobody is left to tell.
+        let _ = self.close(LiveSlices::Free);
     }
 }

@@ -268,11 +268,6 @@ impl Pages {
         self.pages.bytes()
     }
 
-    /// Pages that are the device's to take back, in no particular order.
-    pub(crate) fn held(&self) -> impl Iterator<Item = &Page> {
-        self.pages.indices().map(|i| &self.pages[i]).filter(|page| page.state != State::Vacant)
-    }
-
     /// Pages in the slicer, in no particular order.
     pub(crate) fn in_slicer(&self) -> impl Iterator<Item = &Page> {
         self.pages.indices().map(|i| &self.pages[i]).filter(|page| matches!(page.state, State::Busy | State::Idle))
