@@ -86,7 +86,7 @@ impl<D: Device> Allocator<D> {
     }
 
     fn look(pool: &mut Guard<'_, Pool>, fit: &Fit) -> Option<Slice> {
-        if let Some(slice) = pool.place(fit) {
+        if let Some(slice) = pool.place_elsewhere(fit) {
             return Some(slice);
         }
         let scan = pool.begin_scan(fit);
@@ -98,7 +98,7 @@ impl<D: Device> Allocator<D> {
         let mut scan = self.lock_with_nodes(cell)?.begin_scan(fit);
         loop {
             let mut pool = self.lock_with_nodes(cell)?;
-            if let Some(slice) = pool.place(fit) {
+            if let Some(slice) = pool.place_elsewhere(fit) {
                 return Ok(Some(slice));
             }
             match pool.scan(fit, scan) {

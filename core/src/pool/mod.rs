@@ -238,15 +238,19 @@ impl Pool {
     // ---- placing and freeing
 
     /// Places a slice in memory that is held already, in constant time. Needs [`Slicer::has_nodes`].
-    ///
-    /// Not inlined, so that the hot path of every caller is this one piece of code.
-    #[inline(never)]
+    #[inline(always)]
     pub(crate) fn place(&mut self, fit: &Fit) -> Option<Slice> {
         let slot = self.slicer.allocate(fit.size, fit.align_mask);
         if slot == 0 {
             return None;
         }
         Some(self.settle(slot, fit.requested))
+    }
+
+    /// [`Pool::place`] off the hot path.
+    #[inline(never)]
+    pub(crate) fn place_elsewhere(&mut self, fit: &Fit) -> Option<Slice> {
+        self.place(fit)
     }
 
     /// One step of the exhaustive search. Needs [`Slicer::has_nodes`].
@@ -313,7 +317,7 @@ impl Pool {
     }
 
     /// Frees a slot that is live or claimed. The page stays, whatever is left in it.
-    #[inline(never)]
+    #[inline(always)]
     pub(crate) fn free_slot(&mut self, slot: u32) {
         let node = self.slicer.node(slot);
         let (page, padding) = (node.page.get(), u64::from(node.link_a.get()));
@@ -322,6 +326,12 @@ impl Pool {
         if self.slicer.free(slot) != 0 {
             self.pages.set_idle(page);
         }
+    }
+
+    /// [`Pool::free_slot`] off the hot path.
+    #[inline(never)]
+    pub(crate) fn free_slot_elsewhere(&mut self, slot: u32) {
+        self.free_slot(slot);
     }
 
     /// Grows or shrinks a slice where it lies. Needs [`Slicer::has_nodes`].

@@ -92,7 +92,7 @@ impl Bins {
     }
 
     /// Puts a hole into the list of its class: in front if it lies before the first, else at the end. That is O(1)
-    /// and packs nearly as well as a sorted list. Linking node 0 does nothing that matters.
+    /// and packs nearly as well as a sorted list.
     #[inline(always)]
     pub(crate) fn link(&mut self, nodes: &Nodes, hole: u32) {
         let node = &nodes[hole];
@@ -111,12 +111,12 @@ impl Bins {
         node.link_b.set(after);
     }
 
-    /// Takes a hole out of the list of its class if `real` is all ones; does nothing that matters if it is zero.
+    /// Takes a hole out of the list of its class.
     #[inline(always)]
-    pub(crate) fn unlink(&mut self, nodes: &Nodes, node: &Node, real: u32) {
-        let class = class_of(node.size.get() & real);
-        let before = node.link_a.get() & real;
-        let after = node.link_b.get() & real;
+    pub(crate) fn unlink(&mut self, nodes: &Nodes, node: &Node) {
+        let class = class_of(node.size.get());
+        let before = node.link_a.get();
+        let after = node.link_b.get();
         nodes[before].link_b.set(after);
         nodes[after].link_a.set(before);
         let head = &mut self.heads[class];

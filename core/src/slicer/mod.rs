@@ -32,7 +32,7 @@ mod pages;
 mod search;
 
 use crate::error::Error;
-use crate::int::{mask, select};
+use crate::int::mask;
 use crate::metadata::{Chunk, ChunkPlan, HostMemory};
 use crate::slots::{GENERATION_RETIRED, SliceId};
 use bins::{Bins, class_of};
@@ -271,26 +271,29 @@ impl Slicer {
         }
     }
 
-    /// Takes the first `size` granules of a hole. Without a branch on whether anything is left of it.
+    /// Takes the first `size` granules of a hole.
     #[inline(always)]
     fn carve(&mut self, hole: u32, size: u32) -> u32 {
         let slot = self.nodes.take();
         let (nodes, bins) = (&self.nodes, &mut self.bins);
         let (new, old) = (&nodes[slot], &nodes[hole]);
         debug_assert!(old.is(Kind::Hole) && old.size.get() >= size);
-        bins.unlink(nodes, old, !0);
+        bins.unlink(nodes, old);
         let rest = old.size.get() - size;
-        let left = mask(rest != 0);
-        let (before, after) = (old.prev.get(), select(left, hole, old.next.get()));
+        let before = old.prev.get();
+        let after = if rest != 0 { hole } else { old.next.get() };
         new.set(Kind::Live, old.page.get(), old.offset.get(), size);
         new.set_neighbours(before, after);
         nodes[before].next.set(slot);
         nodes[after].prev.set(slot);
-        old.offset.set(old.offset.get() + size);
-        old.size.set(rest);
-        bins.link(nodes, hole & left);
-        self.nodes.put(hole & !left);
-        self.holes -= !left & 1;
+        if rest != 0 {
+            old.offset.set(old.offset.get() + size);
+            old.size.set(rest);
+            bins.link(nodes, hole);
+        } else {
+            nodes.put(hole);
+            self.holes -= 1;
+        }
         self.note_allocated(size);
         slot
     }
@@ -326,7 +329,7 @@ impl Slicer {
         if gap != 0 {
             let node = &self.nodes[hole];
             let offset = node.offset.get();
-            self.bins.unlink(&self.nodes, node, !0);
+            self.bins.unlink(&self.nodes, node);
             node.offset.set(offset + gap);
             node.size.set(node.size.get() - gap);
             self.bins.link(&self.nodes, hole);
@@ -361,7 +364,7 @@ impl Slicer {
 
     // ---- freeing
 
-    /// Frees a slice and joins it with the holes on either side. Without a branch on which of them there are.
+    /// Frees a slice and joins it with the holes on either side.
     ///
     /// This is the one way from live (or claimed) to free; it raises the slot's generation. Answers the edge of the
     /// slice's page if the page holds nothing any more, else 0.
@@ -372,24 +375,30 @@ impl Slicer {
         debug_assert!(node.is_slice() && node.generation() < GENERATION_RETIRED);
         let (prev, next) = (node.prev.get(), node.next.get());
         let (low, high) = (&nodes[prev], &nodes[next]);
-        let low_joins = mask(low.is(Kind::Hole));
-        let high_joins = mask(high.is(Kind::Hole) && !cfg!(slicepool_canary = "no_coalescing"));
-        bins.unlink(nodes, low, low_joins);
-        bins.unlink(nodes, high, high_joins);
         let freed = node.size.get();
-        let before = select(low_joins, low.prev.get(), prev);
-        let after = select(high_joins, high.next.get(), next);
-        node.offset.set(node.offset.get() - (low.size.get() & low_joins));
-        node.size.set(freed + (low.size.get() & low_joins) + (high.size.get() & high_joins));
+        self.holes += 1;
+        let (mut before, mut after) = (prev, next);
+        if low.is(Kind::Hole) {
+            bins.unlink(nodes, low);
+            node.offset.set(low.offset.get());
+            node.size.set(node.size.get() + low.size.get());
+            before = low.prev.get();
+            nodes.put(prev);
+            self.holes -= 1;
+        }
+        if high.is(Kind::Hole) && !cfg!(slicepool_canary = "no_coalescing") {
+            bins.unlink(nodes, high);
+            node.size.set(node.size.get() + high.size.get());
+            after = high.next.get();
+            nodes.put(next);
+            self.holes -= 1;
+        }
         node.state.set(state(Kind::Hole, node.generation() + 1));
         node.set_neighbours(before, after);
         nodes[before].next.set(slot);
         nodes[after].prev.set(slot);
-        self.nodes.put(prev & low_joins);
-        self.nodes.put(next & high_joins);
         self.live -= 1;
         self.free += u64::from(freed);
-        self.holes = self.holes + 1 - (low_joins & 1) - (high_joins & 1);
         self.changes = self.changes.wrapping_add(1);
         if after == self.tail {
             return self.absorb_into_tail(slot);

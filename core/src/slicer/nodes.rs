@@ -1,7 +1,6 @@
 //! The 32-byte records of slices and holes, addressed by index.
 
 use crate::error::Error;
-use crate::int::{mask, select};
 use crate::metadata::{Chunk, ChunkPlan, Chunked, HostMemory};
 use crate::slots::GENERATION_RETIRED;
 use core::cell::Cell;
@@ -127,9 +126,9 @@ pub(crate) const fn state(kind: Kind, generation: u32) -> u32 {
 pub(crate) struct Nodes {
     nodes: Chunked<Node>,
     /// Head of the list of unused nodes, last in first out; 0 = empty.
-    unused: u32,
+    unused: Cell<u32>,
     /// Nodes on that list.
-    unused_count: u32,
+    unused_count: Cell<u32>,
 }
 
 impl Nodes {
@@ -137,23 +136,23 @@ impl Nodes {
         let mut nodes = Chunked::new(memory);
         nodes.reserve(1)?;
         nodes.push(Node::new(Kind::Edge));
-        Ok(Self { nodes, unused: 0, unused_count: 0 })
+        Ok(Self { nodes, unused: Cell::new(0), unused_count: Cell::new(0) })
     }
 
     /// Nodes that [`Nodes::take`] can give out without more host memory.
     #[inline(always)]
     pub(crate) fn available(&self) -> u32 {
-        self.unused_count + self.nodes.spare()
+        self.unused_count.get() + self.nodes.spare()
     }
 
     /// A node that is not in use, whose generation may be used once more. The caller has made sure that one is
     /// available and overwrites all of it but the generation.
     #[inline(always)]
     pub(crate) fn take(&mut self) -> u32 {
-        if self.unused != 0 {
-            let index = self.unused;
-            self.unused = self[index].link_b.get();
-            self.unused_count -= 1;
+        let index = self.unused.get();
+        if index != 0 {
+            self.unused.set(self[index].link_b.get());
+            self.unused_count.set(self.unused_count.get() - 1);
             index
         } else {
             self.take_fresh()
@@ -166,16 +165,17 @@ impl Nodes {
     }
 
     /// Puts a node that is no longer needed on the list of unused ones, or retires it when its generations are used
-    /// up. Does nothing that matters for node 0.
+    /// up.
     #[inline(always)]
-    pub(crate) fn put(&mut self, index: u32) {
+    pub(crate) fn put(&self, index: u32) {
+        debug_assert_ne!(index, 0);
         let node = &self[index];
-        let (real, generation) = (mask(index != 0), node.generation());
-        let keep = mask(generation != GENERATION_RETIRED) & real;
-        node.state.set(state(Kind::Unused, generation) | (Kind::Edge as u32 & !real) << KIND_SHIFT);
-        node.link_b.set(self.unused);
-        self.unused = select(keep, index, self.unused);
-        self.unused_count += keep & 1;
+        node.set_kind(Kind::Unused);
+        if node.generation() != GENERATION_RETIRED {
+            node.link_b.set(self.unused.get());
+            self.unused.set(index);
+            self.unused_count.set(self.unused_count.get() + 1);
+        }
     }
 
     /// The node of a number that may be anything.
@@ -207,7 +207,7 @@ impl Nodes {
     }
 
     pub(crate) fn unused_count(&self) -> u32 {
-        self.unused_count
+        self.unused_count.get()
     }
 }
 

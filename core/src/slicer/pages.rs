@@ -58,7 +58,7 @@ impl Slicer {
         if hole != edge {
             let whole = &self.nodes[hole];
             size = whole.size.get();
-            self.bins.unlink(&self.nodes, whole, !0);
+            self.bins.unlink(&self.nodes, whole);
             self.nodes.put(hole);
             self.holes -= 1;
         }
@@ -133,7 +133,7 @@ impl Slicer {
             next.size.set(next.end() - start);
             next.offset.set(start);
         } else if next.is(Kind::Hole) {
-            self.bins.unlink(&self.nodes, next, !0);
+            self.bins.unlink(&self.nodes, next);
             let rest = next.end() - start;
             next.offset.set(start);
             next.size.set(rest);
