@@ -51,16 +51,16 @@ pub struct Statistics {
 }
 
 impl Statistics {
-    /// Adds a pool's figures to an allocator's.
+    /// Adds a pool's figures to an allocator's. No sum overflows, whatever a device claims to have.
     pub(crate) fn add(&mut self, pool: &Statistics) {
-        self.reserved += pool.reserved;
-        self.in_use += pool.in_use;
-        self.padding += pool.padding;
-        self.free += pool.free;
-        self.leaving += pool.leaving;
-        self.stuck += pool.stuck;
-        self.reserved_peak += pool.reserved_peak;
-        self.in_use_peak += pool.in_use_peak;
+        self.reserved = self.reserved.saturating_add(pool.reserved);
+        self.in_use = self.in_use.saturating_add(pool.in_use);
+        self.padding = self.padding.saturating_add(pool.padding);
+        self.free = self.free.saturating_add(pool.free);
+        self.leaving = self.leaving.saturating_add(pool.leaving);
+        self.stuck = self.stuck.saturating_add(pool.stuck);
+        self.reserved_peak = self.reserved_peak.saturating_add(pool.reserved_peak);
+        self.in_use_peak = self.in_use_peak.saturating_add(pool.in_use_peak);
         self.largest_free_bound = self.largest_free_bound.max(pool.largest_free_bound);
         self.metadata += pool.metadata;
         self.device_allocations += pool.device_allocations;

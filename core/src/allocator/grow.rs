@@ -257,7 +257,7 @@ impl<D: Device> Allocator<D> {
 
     fn reserved_elsewhere(&self, index: u32) -> u64 {
         let others = (0..self.pools.len()).filter(|&other| other != index);
-        others.map(|other| self.pools[other].pool.lock().staying()).sum()
+        others.map(|other| self.pools[other].pool.lock().staying()).fold(0, u64::saturating_add)
     }
 
     /// Calls the device for a page that has begun to leave.

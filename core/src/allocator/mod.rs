@@ -275,9 +275,11 @@ impl<D: Device> Allocator<D> {
                 }
                 self.free_everything();
             }
-            // Pages do not grow in number any more, so this ends even if callbacks allocate in what is left.
             let refusal = self.cleanup();
-            if self.statistics().pages == 0 {
+            // No pages come any more, and callbacks that allocate in what is left make another round necessary only
+            // if the last one has given something back.
+            let left = self.statistics().pages;
+            if left == 0 || left >= figures.pages {
                 return refusal;
             }
         }

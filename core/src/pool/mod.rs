@@ -370,6 +370,11 @@ impl Pool {
                 return Err(self.capacity_error(fit));
             }
         }
+        // Figures have 64 bits, whatever a device claims to have.
+        let growing = self.rules.page_size().checked_mul(u64::from(self.growing) + 1);
+        if growing.and_then(|bytes| self.pages.reserved().checked_add(bytes)).is_none() {
+            return Err(self.capacity_error(fit));
+        }
         self.slicer.promise_nodes();
         self.pages.promise();
         self.growing += 1;
