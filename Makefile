@@ -21,9 +21,11 @@ demo: $(BUILD)/libslicepool.a
 	$(CC) $(CFLAGS) -Iinclude examples-c/quickstart.c $(BUILD)/libslicepool.a -o $(DEMO)/quickstart
 	$(DEMO)/quickstart
 
-# Every test: core, the C library from outside, the examples, the documentation's own programs.
+# Every test: core, the C library from outside, the examples, the documentation's own programs; and once more, as users
+# build it, the one that says that placements are the same in every build.
 test:
 	$(CARGO) test --workspace
+	$(CARGO) test --release -p slicepool-core --test determinism
 
 # Writes include/slicepool.h (and the other golden files) anew from the sources.
 bless:
