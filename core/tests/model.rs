@@ -10,6 +10,8 @@
 mod allocator;
 #[path = "model/device.rs"]
 mod device;
+#[path = "model/ends.rs"]
+mod ends;
 #[path = "model/ops.rs"]
 mod ops;
 #[path = "model/oracle.rs"]
@@ -25,20 +27,20 @@ mod space;
 
 #[test]
 fn sliced_pools_do_what_the_model_does() {
-    run::run("sliced pools", 45, &allocator::cases(150, false));
+    run::run("sliced pools", 45, &allocator::cases(800, false));
 }
 
 #[test]
 fn crowded_sliced_pools_do_what_the_model_does() {
-    run::run("crowded sliced pools", 15, &allocator::cases(2000, true));
+    run::run("crowded sliced pools", 15, &allocator::cases(4000, true));
 }
 
 #[test]
 fn spaces_do_what_the_model_does() {
-    run::run("spaces", 30, &space::cases(150, false));
+    run::run("spaces", 30, &space::cases(800, false));
 }
 
 #[test]
 fn crowded_spaces_do_what_the_model_does() {
-    run::run("crowded spaces", 10, &space::cases(2000, true));
+    run::run("crowded spaces", 10, &space::cases(4000, true));
 }

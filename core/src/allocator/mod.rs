@@ -255,7 +255,8 @@ impl<D: Device> Allocator<D> {
     /// # Errors
     /// [`Error::Busy`] while a growth or a callback is in flight, so also from within one, and with
     /// [`LiveSlices::Refuse`] while slices are live; [`Error::DeviceFailed`] if the device refuses to take a page
-    /// back. The allocator and its slices are as usable as before then.
+    /// back. The allocator is as usable as before then, and so are its slices (with [`LiveSlices::Free`] they have
+    /// been freed if the error came from the device).
     pub fn close(&self, live: LiveSlices) -> Result<(), Error> {
         self.can_destroy(live == LiveSlices::Free)?;
         self.closing.store(1, Ordering::Release);
@@ -276,11 +277,15 @@ impl<D: Device> Allocator<D> {
                 self.free_everything();
             }
             let refusal = self.cleanup();
-            // No pages come any more, and callbacks that allocate in what is left make another round necessary only
-            // if the last one has given something back.
-            let left = self.statistics().pages;
-            if left == 0 || left >= figures.pages {
+            // Pages do not grow in number any more, so rounds that give one back end. A round that does not has met
+            // callbacks, or other threads, that allocate in what is left.
+            let left = self.statistics();
+            if left.pages == 0 {
                 return refusal;
+            }
+            if left.pages >= figures.pages {
+                let busy = Error::Busy { live: u64::from(left.slices), in_use: left.in_use, in_flight: 0 };
+                return refusal.and(Err(busy));
             }
         }
     }

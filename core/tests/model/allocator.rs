@@ -1,17 +1,19 @@
 //! Allocators with sliced pools against the model.
 
 use crate::device::{Answer, Event, VirtualDevice};
-use crate::ops::{Alignment, Pick, Scale, Size, alignment, pick, picks, size};
-use crate::oracle::{Checked, Shown, check_error, ensure};
+use crate::ops::{Alignment, Pick, Scale, Size, pick, picks, request, size, small_request};
+use crate::oracle::{Checked, Place, Shown, check_error, ensure};
 use crate::pools::Model;
 use crate::run::Case;
 use crate::shapes::{SHAPES, Shape, malformed};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use slicepool_core::{
-    Allocator, AllocatorOptions, BatchError, DeviceFault, Error, HostDevice, PoolOptions, Range, Request, Slice, SliceId,
+    Allocator, AllocatorOptions, BatchError, DeviceFault, Error, HostDevice, PoolOptions, Range, Request, Slice,
+    SliceId,
 };
 use std::collections::HashMap;
+use std::mem::ManuallyDrop;
 use std::ops::ControlFlow;
 
 /// One step.
@@ -23,20 +25,28 @@ pub(crate) enum Op {
     Get(Pick),
     WouldFit(Size, Alignment),
     FreeMany(Vec<Option<Pick>>),
-    AllocateMany { requests: Vec<(Size, Alignment)>, refuse_at: Option<u8> },
+    AllocateMany {
+        requests: Vec<(Size, Alignment)>,
+        refuse_at: Option<u8>,
+    },
     /// Frees every so-manieth live slice.
     FreeEvery(u8),
     Trim(Size),
     Cleanup,
     /// A walk that ends after so many ranges.
     Walk(u8),
-    Mood { answers: Vec<Answer>, refuse_returns: u8 },
+    Mood {
+        answers: Vec<Answer>,
+        refuse_returns: u8,
+    },
 }
 
 /// How the allocator goes away.
 #[derive(Clone, Copy, Debug)]
-enum End {
+pub(crate) enum End {
     Destroy,
+    /// Closed while shared, slices or not.
+    Close,
     Drop,
     Abandon,
 }
@@ -51,12 +61,14 @@ pub(crate) struct AllocatorCase {
 
 /// Cases of up to `most` operations; `crowded` lets slices pile up.
 pub(crate) fn cases(most: usize, crowded: bool) -> impl Strategy<Value = AllocatorCase> {
-    let end = prop_oneof![3 => Just(End::Destroy), 2 => Just(End::Drop), 1 => Just(End::Abandon)];
+    let end =
+        prop_oneof![3 => Just(End::Destroy), 2 => Just(End::Close), 2 => Just(End::Drop), 1 => Just(End::Abandon)];
     (0..SHAPES.len(), vec(op(crowded), 1..most), end).prop_map(|(shape, ops, end)| AllocatorCase { shape, ops, end })
 }
 
 fn op(crowded: bool) -> impl Strategy<Value = Op> {
-    let request = || (size(), alignment());
+    let many = prop_oneof![1 => vec(request(), 0..8), 2 => vec(small_request(), 0..8)];
+    let refuse_at = prop_oneof![8 => Just(None), 1 => (0u8..8).prop_map(Some)];
     let answer = prop_oneof![
         4 => Just(Answer::Page),
         4 => Just(Answer::OutOfMemory),
@@ -66,60 +78,58 @@ fn op(crowded: bool) -> impl Strategy<Value = Op> {
         1 => Just(Answer::Duplicate),
         1 => Just(Answer::Misaligned),
     ];
-    let sometimes = u32::from(!crowded);
+    let rare = if crowded { 1 } else { 10 };
     prop_oneof![
-        26 => pick().prop_map(Op::Free),
-        38 => request().prop_map(|(size, alignment)| Op::Allocate(size, alignment)),
-        8 => (pick(), size()).prop_map(|(pick, size)| Op::Resize(pick, size)),
-        1 => pick().prop_map(Op::Get),
-        3 => request().prop_map(|(size, alignment)| Op::WouldFit(size, alignment)),
-        4 => picks().prop_map(Op::FreeMany),
-        4 => (vec(request(), 0..8), prop_oneof![5 => Just(None), 1 => (0u8..8).prop_map(Some)])
-            .prop_map(|(requests, refuse_at)| Op::AllocateMany { requests, refuse_at }),
-        sometimes => (1u8..6).prop_map(Op::FreeEvery),
-        1 => size().prop_map(Op::Trim),
-        1 => Just(Op::Cleanup),
-        1 => (0u8..100).prop_map(Op::Walk),
-        2 => (vec(answer, 0..4), prop_oneof![3 => Just(0), 1 => 1u8..4])
+        180 => pick().prop_map(Op::Free),
+        400 => request().prop_map(|(size, alignment)| Op::Allocate(size, alignment)),
+        80 => (pick(), size()).prop_map(|(pick, size)| Op::Resize(pick, size)),
+        10 => pick().prop_map(Op::Get),
+        20 => request().prop_map(|(size, alignment)| Op::WouldFit(size, alignment)),
+        20 => picks().prop_map(Op::FreeMany),
+        40 => (many, refuse_at).prop_map(|(requests, refuse_at)| Op::AllocateMany { requests, refuse_at }),
+        rare => (1u8..6).prop_map(Op::FreeEvery),
+        10 => size().prop_map(Op::Trim),
+        10 => Just(Op::Cleanup),
+        10 => (0u8..100).prop_map(Op::Walk),
+        20 => (vec(answer, 0..4), prop_oneof![3 => Just(0), 1 => 1u8..4])
             .prop_map(|(answers, refuse_returns)| Op::Mood { answers, refuse_returns }),
     ]
 }
 
 impl Case for AllocatorCase {
-    fn operations(&self) -> usize {
-        self.ops.len()
-    }
-
     fn describe(&self) -> String {
         let ops: String = self.ops.iter().map(|op| format!("  {op:?}\n")).collect();
         format!("{:?}\n{ops}  {:?}", SHAPES[self.shape], self.end)
     }
 
-    fn check(&self) -> Checked {
+    fn check(&self) -> Checked<usize> {
         let mut subject = Subject::new(&SHAPES[self.shape])?;
         for (index, op) in self.ops.iter().enumerate() {
             let step = subject.step(op).and_then(|()| subject.check_everything(index));
             step.map_err(|error| format!("{error} (operation {index}: {op:?})"))?;
         }
-        subject.end(self.end).map_err(|error| format!("{error} (in the end)"))
+        subject.end(self.end).map_err(|error| format!("{error} (in the end)"))?;
+        Ok(self.ops.len())
     }
 }
 
-struct Subject {
-    allocator: Allocator<VirtualDevice>,
-    model: Model,
+/// An allocator, its model, and what to try it with.
+pub(crate) struct Subject {
+    /// Dropped by [`Subject::end`] alone: in a build that has just failed, dropping might do anything.
+    pub(crate) allocator: ManuallyDrop<Allocator<VirtualDevice>>,
+    pub(crate) model: Model,
     scale: Scale,
     /// Slices as they were handed out.
-    slices: HashMap<u64, Slice>,
-    stranger: Allocator<HostDevice>,
-    foreign: SliceId,
+    pub(crate) slices: HashMap<u64, Slice>,
+    pub(crate) stranger: Allocator<HostDevice>,
+    pub(crate) foreign: SliceId,
 }
 
 impl Subject {
     fn new(shape: &Shape) -> Checked<Self> {
         let failed = |error| format!("an allocator cannot be made: {error:?}");
         let (pools, options) = shape.options();
-        let allocator = Allocator::try_new(shape.device(), &pools, options).map_err(failed)?;
+        let allocator = ManuallyDrop::new(Allocator::try_new(shape.device(), &pools, options).map_err(failed)?);
         let model = Model::new(shape);
         let scale = model.pools[model.pools.len() - 1].rules.scale();
         let pools = [PoolOptions::sliced_pages(1024, 1024, None)];
@@ -146,6 +156,18 @@ impl Subject {
         SliceId::from_raw(raw)
     }
 
+    /// What a handle is. One that a refused batch used for itself was never handed out, but counts as stale.
+    fn look_up(&self, id: SliceId) -> Result<Place, Error> {
+        match self.model.handles.look_up(id.to_raw()) {
+            Err(Error::ForeignHandle) if self.model.batch_undone && self.is_stale(id) => Err(Error::StaleHandle),
+            place => place,
+        }
+    }
+
+    fn is_stale(&self, id: SliceId) -> bool {
+        self.allocator.get(id) == Err(Error::StaleHandle)
+    }
+
     fn events(&self) -> Checked<Vec<Event>> {
         self.allocator.device().take_events()
     }
@@ -162,7 +184,8 @@ impl Subject {
                 self.free_many(&ids)
             }
             Op::AllocateMany { ref requests, refuse_at } => {
-                let requests: Vec<_> = requests.iter().map(|&(size, alignment)| self.request(size, alignment)).collect();
+                let requests: Vec<_> =
+                    requests.iter().map(|&(size, alignment)| self.request(size, alignment)).collect();
                 self.allocate_many(&requests, refuse_at.map(usize::from))
             }
             Op::FreeEvery(step) => {
@@ -191,7 +214,7 @@ impl Subject {
 
     fn free(&mut self, pick: Pick) -> Checked {
         let Some(id) = self.handle(pick) else { return Ok(()) };
-        let expected = self.model.handles.look_up(id.to_raw()).map(|_| ());
+        let expected = self.look_up(id).map(|_| ());
         let found = self.allocator.free(id);
         ensure!(found == expected, "free answers {found:?} instead of {expected:?}");
         if found.is_ok() {
@@ -231,7 +254,7 @@ impl Subject {
     fn resize(&mut self, pick: Pick, size: u64) -> Checked {
         let Some(id) = self.handle(pick) else { return Ok(()) };
         let found = self.allocator.try_resize(id, size);
-        let expected = self.model.handles.look_up(id.to_raw()).and_then(|place| {
+        let expected = self.look_up(id).and_then(|place| {
             let request = Request::new(size);
             let pool = &self.model.pools[place.pool];
             if let Some(error) = malformed(&request).or_else(|| pool.rules.refusal(&request)) {
@@ -260,17 +283,17 @@ impl Subject {
 
     fn get(&self, pick: Pick) -> Checked {
         let Some(id) = self.handle(pick) else { return Ok(()) };
-        let expected = self.model.handles.look_up(id.to_raw()).map(|_| self.slices[&id.to_raw()]);
+        let expected = self.look_up(id).map(|_| self.slices[&id.to_raw()]);
         let found = self.allocator.get(id);
         ensure!(found == expected, "get answers {found:?} instead of {expected:?}");
         Ok(())
     }
 
-    fn free_many(&mut self, ids: &[Option<SliceId>]) -> Checked {
+    pub(crate) fn free_many(&mut self, ids: &[Option<SliceId>]) -> Checked {
         let mut expected = Ok(());
         for (index, id) in ids.iter().enumerate() {
             let Some(id) = id else { continue };
-            let error = match self.model.handles.look_up(id.to_raw()) {
+            let error = match self.look_up(*id) {
                 Ok(_) if ids[..index].contains(&Some(*id)) => Error::StaleHandle,
                 Ok(_) => continue,
                 Err(error) => error,
@@ -325,7 +348,7 @@ impl Subject {
         }
     }
 
-    fn trimmed(&mut self, keep: u64, found: Result<(), Error>) -> Checked {
+    pub(crate) fn trimmed(&mut self, keep: u64, found: Result<(), Error>) -> Checked {
         let events = self.events()?;
         let refusal = self.model.trimmed(keep, &events)?;
         let expected = refusal.map_or(Ok(()), |code| Err(Error::DeviceFailed { fault: DeviceFault::Refused, code }));
@@ -343,12 +366,22 @@ impl Subject {
         let all = all + self.model.handles.live.len();
         let expected = if most < all { ControlFlow::Break(most) } else { ControlFlow::Continue(()) };
         ensure!(end == expected && seen == all.min(most + 1), "a walk ended with {end:?} after {seen} of {all}");
+        self.check_report()
+    }
+
+    /// The report has the figures in it. What else is in it, other tests look at.
+    fn check_report(&self) -> Checked {
+        let mut report = String::new();
+        ensure!(self.allocator.write_json(&mut report).is_ok(), "the report is not written");
+        let slices = format!("\"slices\":{}", self.model.handles.live.len());
+        let pools = report.matches("\"type\":\"sliced_pages\"").count();
+        ensure!(report.contains(&slices) && pools == self.model.pools.len(), "{slices} is not in {report}");
         Ok(())
     }
 
     // ---- after every operation
 
-    fn check_everything(&mut self, step: usize) -> Checked {
+    pub(crate) fn check_everything(&mut self, step: usize) -> Checked {
         let events = self.events()?;
         ensure!(events.is_empty(), "the device was called: {events:?}");
         let mut shown = vec![Vec::new(); self.model.pools.len()];
@@ -400,7 +433,8 @@ impl Subject {
     /// The allocator's figures are the sums of its pools'.
     fn check_sum(&self) -> Checked {
         let sum = self.allocator.statistics();
-        let pools: Vec<_> = (0..self.allocator.pool_count()).filter_map(|i| self.allocator.pool_statistics(i)).collect();
+        let pools: Vec<_> =
+            (0..self.allocator.pool_count()).filter_map(|i| self.allocator.pool_statistics(i)).collect();
         ensure!(pools.len() == self.model.pools.len(), "there are {} pools", pools.len());
         let add = |figure: fn(&slicepool_core::Statistics) -> u64| pools.iter().map(figure).sum::<u64>();
         let same = sum.reserved == add(|pool| pool.reserved)
@@ -426,7 +460,7 @@ impl Subject {
     }
 
     /// Freed handles are refused for ever: `count` of them, others at every step.
-    fn check_stale_handles(&self, step: usize, count: usize) -> Checked {
+    pub(crate) fn check_stale_handles(&self, step: usize, count: usize) -> Checked {
         let stale = &self.model.handles.stale;
         for probe in 0..count.min(stale.len()) {
             let raw = stale[(step * 7 + probe * 3) % stale.len()];
@@ -437,63 +471,5 @@ impl Subject {
             ensure!(found == Err(Error::StaleHandle), "freeing {raw:#x} again answers {found:?}");
         }
         Ok(())
-    }
-
-    // ---- the end
-
-    fn end(mut self, end: End) -> Checked {
-        self.check_stale_handles(0, 500)?;
-        ensure!(self.stranger.get(self.foreign).is_ok(), "somebody else's slice is gone");
-        match end {
-            End::Destroy => self.destroy(),
-            End::Abandon => {
-                let held = self.allocator.device().pages_held();
-                let device = self.allocator.abandon();
-                let events = device.take_events()?;
-                ensure!(events.is_empty() && device.pages_held() == held, "abandoned, but {events:?}");
-                Ok(())
-            }
-            End::Drop => {
-                let device = self.allocator.device().clone();
-                device.set_mood(&[], 0);
-                let held = device.pages_held();
-                drop(self.allocator);
-                let events = device.take_events()?;
-                ensure!(events.len() == held && device.pages_held() == 0, "dropped with {held} pages: {events:?}");
-                Ok(())
-            }
-        }
-    }
-
-    fn destroy(mut self) -> Checked {
-        if !self.model.handles.live.is_empty() {
-            let Err((allocator, error)) = self.allocator.destroy() else {
-                return Err("destroyed with live slices".into());
-            };
-            ensure!(matches!(error, Error::Busy { .. }), "destroy answers {error:?}");
-            self.allocator = allocator;
-            self.check_everything(0)?;
-            let ids: Vec<_> = self.model.handles.live.iter().map(|&id| SliceId::from_raw(id)).collect();
-            self.free_many(&ids)?;
-        }
-        for _ in 0..2 {
-            let expected_held = self.allocator.device().pages_held();
-            match self.allocator.destroy() {
-                Ok(device) => {
-                    let events = device.take_events()?;
-                    let held = device.pages_held();
-                    ensure!(events.len() == expected_held && held == 0, "{held} pages are left: {events:?}");
-                    return Ok(());
-                }
-                Err((allocator, error)) => {
-                    // Only because the device refused; and then it can be tried again.
-                    self.allocator = allocator;
-                    self.trimmed(0, Err(error))?;
-                    self.check_everything(0)?;
-                    self.allocator.device().set_mood(&[], 0);
-                }
-            }
-        }
-        Err("cannot be destroyed though the device takes everything back".into())
     }
 }

@@ -36,14 +36,29 @@ pub(crate) enum Naming {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     /// A good page.
-    Page { pool: usize, handle: u64 },
+    Page {
+        pool: usize,
+        handle: u64,
+    },
     /// No page; the library must make `error` of it.
-    NoPage { pool: usize, error: Error },
+    NoPage {
+        pool: usize,
+        error: Error,
+    },
     /// A page that the library must refuse with `error` and give back.
-    BadPage { pool: usize, handle: u64, error: Error },
-    Returned { handle: u64 },
+    BadPage {
+        pool: usize,
+        handle: u64,
+        error: Error,
+    },
+    Returned {
+        handle: u64,
+    },
     /// The device refused to take the page back.
-    NotReturned { handle: u64, code: i32 },
+    NotReturned {
+        handle: u64,
+        code: i32,
+    },
 }
 
 #[derive(Debug)]

@@ -18,7 +18,7 @@ pub(crate) struct Scale {
 pub(crate) enum Size {
     /// So many granules, less a part of one.
     Granules { count: u8, less: u32 },
-    /// So many 256ths of a page, and a little.
+    /// So many 256ths of a page or of the largest slice, and a little.
     Part { of_256: u8, delta: i8 },
     /// A page, and a little.
     Page { delta: i8 },
@@ -44,7 +44,10 @@ impl Size {
                 let less = u128::from(less) * u128::from(less) % granule;
                 near((u128::from(count) * granule).saturating_sub(less), 0)
             }
-            Size::Part { of_256, delta } => near(u128::from(scale.page) * u128::from(of_256) / 256, delta),
+            Size::Part { of_256, delta } => {
+                let whole = u128::from(scale.page.min(scale.largest_slice));
+                near(whole * u128::from(of_256) / 256, delta)
+            }
             Size::Page { delta } => near(u128::from(scale.page), delta),
             Size::Largest { delta } => near(u128::from(scale.largest_slice), delta),
             Size::Power { exponent, delta } => near(1 << exponent, delta),
@@ -54,18 +57,35 @@ impl Size {
     }
 }
 
+/// Mostly sizes that fit.
 pub(crate) fn size() -> impl Strategy<Value = Size> {
     let delta = -1i8..=1;
+    let near_power = (prop_oneof![0u8..64, 30u8..34, Just(63)], delta.clone());
     prop_oneof![
-        60 => (1u8..25, prop_oneof![Just(0), Just(1), any::<u32>()])
-            .prop_map(|(count, less)| Size::Granules { count, less }),
-        25 => (0u8..90, delta.clone()).prop_map(|(of_256, delta)| Size::Part { of_256, delta }),
+        72 => small_size(),
+        15 => (0u8..90, delta.clone()).prop_map(|(of_256, delta)| Size::Part { of_256, delta }),
         2 => delta.clone().prop_map(|delta| Size::Page { delta }),
-        2 => delta.clone().prop_map(|delta| Size::Largest { delta }),
-        5 => (prop_oneof![0u8..64, 30u8..34, Just(63)], delta).prop_map(|(exponent, delta)| Size::Power { exponent, delta }),
+        2 => delta.prop_map(|delta| Size::Largest { delta }),
+        5 => near_power.prop_map(|(exponent, delta)| Size::Power { exponent, delta }),
         2 => (0u8..3).prop_map(Size::Tiny),
         1 => (0u8..3).prop_map(|less| Size::Huge { less }),
     ]
+}
+
+fn small_size() -> impl Strategy<Value = Size> {
+    let less = prop_oneof![Just(0), Just(1), any::<u32>()];
+    (1u8..25, less).prop_map(|(count, less)| Size::Granules { count, less })
+}
+
+/// A size and an alignment, right in themselves far more often than not.
+pub(crate) fn request() -> impl Strategy<Value = (Size, Alignment)> {
+    (size(), alignment())
+}
+
+/// A size and an alignment that many pools take.
+pub(crate) fn small_request() -> impl Strategy<Value = (Size, Alignment)> {
+    let doublings = (0u8..4).prop_map(|doublings| Alignment::Granule { doublings });
+    (small_size(), prop_oneof![2 => Just(Alignment::One), 1 => doublings])
 }
 
 /// An alignment.
@@ -73,12 +93,20 @@ pub(crate) fn size() -> impl Strategy<Value = Size> {
 pub(crate) enum Alignment {
     One,
     /// So many doublings of the granule.
-    Granule { doublings: u8 },
+    Granule {
+        doublings: u8,
+    },
     /// That of the page, doubled so often.
-    Page { doublings: u8 },
-    Power { exponent: u8 },
+    Page {
+        doublings: u8,
+    },
+    Power {
+        exponent: u8,
+    },
     /// A number that is no power of two.
-    Wrong { which: u8 },
+    Wrong {
+        which: u8,
+    },
 }
 
 impl Alignment {
@@ -94,13 +122,14 @@ impl Alignment {
     }
 }
 
-pub(crate) fn alignment() -> impl Strategy<Value = Alignment> {
+fn alignment() -> impl Strategy<Value = Alignment> {
     prop_oneof![
-        56 => Just(Alignment::One),
-        30 => (0u8..8).prop_map(|doublings| Alignment::Granule { doublings }),
-        4 => (0u8..2).prop_map(|doublings| Alignment::Page { doublings }),
-        8 => (0u8..64).prop_map(|exponent| Alignment::Power { exponent }),
-        2 => (0u8..5).prop_map(|which| Alignment::Wrong { which }),
+        60 => Just(Alignment::One),
+        25 => (0u8..4).prop_map(|doublings| Alignment::Granule { doublings }),
+        5 => (4u8..9).prop_map(|doublings| Alignment::Granule { doublings }),
+        5 => (0u8..2).prop_map(|doublings| Alignment::Page { doublings }),
+        4 => (0u8..64).prop_map(|exponent| Alignment::Power { exponent }),
+        1 => (0u8..5).prop_map(|which| Alignment::Wrong { which }),
     ]
 }
 
@@ -119,20 +148,25 @@ pub(crate) enum Pick {
     Number(u64),
 }
 
+/// Shrinks to 0 at once: halving would come by other slices.
+fn index() -> impl Strategy<Value = u16> {
+    prop_oneof![1 => Just(0), 60 => any::<u16>()]
+}
+
 /// Mostly live slices.
 pub(crate) fn pick() -> impl Strategy<Value = Pick> {
     prop_oneof![
-        88 => any::<u16>().prop_map(Pick::Live),
-        6 => any::<u16>().prop_map(Pick::Stale),
+        88 => index().prop_map(Pick::Live),
+        6 => index().prop_map(Pick::Stale),
         1 => Just(Pick::Foreign),
-        4 => (any::<u16>(), 0u8..64).prop_map(|(live, bit)| Pick::Altered { live, bit }),
+        4 => (index(), 0u8..64).prop_map(|(live, bit)| Pick::Altered { live, bit }),
         1 => prop_oneof![0u64..64, any::<u64>()].prop_map(Pick::Number),
     ]
 }
 
 /// A batch of handles, most often of live ones only.
 pub(crate) fn picks() -> impl Strategy<Value = Vec<Option<Pick>>> {
-    let live = any::<u16>().prop_map(|k| Some(Pick::Live(k)));
+    let live = index().prop_map(|k| Some(Pick::Live(k)));
     let any_kind = prop_oneof![8 => pick().prop_map(Some), 1 => Just(None)];
     prop_oneof![2 => vec(live, 0..6), 1 => vec(any_kind, 0..10)]
 }

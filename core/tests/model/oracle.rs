@@ -112,7 +112,10 @@ impl Books {
     pub(crate) fn place(&mut self, handle: u64, offset: u64, slice: Live, alignment: u64) -> Checked {
         let expected = self.rounded(slice.requested);
         ensure!(u128::from(slice.size) == expected, "a slice has {} bytes instead of {expected}", slice.size);
-        ensure!(offset % self.granule == 0 && offset % alignment == 0, "offset {offset} is not a multiple of {alignment}");
+        ensure!(
+            offset % self.granule == 0 && offset % alignment == 0,
+            "offset {offset} is not a multiple of {alignment}"
+        );
         let Some(page) = self.pages.get_mut(&handle) else { return Err(format!("there is no page {handle}")) };
         let inside = offset.checked_add(slice.size).is_some_and(|end| end <= page.size);
         ensure!(inside, "offset {offset} + {} is outside of the page", slice.size);

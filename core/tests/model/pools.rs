@@ -44,6 +44,8 @@ impl Pool {
 pub(crate) struct Model {
     pub(crate) pools: Vec<Pool>,
     pub(crate) handles: Handles,
+    /// A batch was taken back whose slices nobody has seen.
+    pub(crate) batch_undone: bool,
     /// A page that the library has refused and is about to give back.
     bad_page: Option<(usize, u64)>,
 }
@@ -60,7 +62,7 @@ impl Model {
             taken: 0,
             returned: 0,
         });
-        Self { pools: pools.collect(), handles: Handles::default(), bad_page: None }
+        Self { pools: pools.collect(), handles: Handles::default(), batch_undone: false, bad_page: None }
     }
 
     // ---- what to expect
@@ -284,6 +286,7 @@ impl Model {
         ensure!(new_pages.is_empty(), "the refused batch left the pages {new_pages:?}");
         let placed: u64 = requests[..index].iter().map(|request| request.size).sum();
         let several = self.pools.len() > 1;
+        self.batch_undone |= index != 0;
         for pool in &mut self.pools {
             pool.possible_peak = pool.books.in_use + placed;
             if !several {
@@ -305,9 +308,10 @@ impl Model {
         }
     }
 
-    /// Bytes of all pages that are not on their way back.
-    fn reserved(&self) -> u128 {
-        self.pools.iter().map(|pool| u128::from(pool.reserved())).sum()
+    /// Bytes of all pages that serve: stuck ones do not.
+    fn serving(&self) -> u128 {
+        let pools = self.pools.iter();
+        pools.map(|pool| pool.books.pages.len() as u128 * u128::from(pool.rules.page)).sum()
     }
 
     /// The device was asked to take pages back down to `keep` bytes; what the call must answer.
@@ -320,7 +324,7 @@ impl Model {
                 let retry = !stuck.is_empty();
                 let pool = &self.pools[index];
                 let idle = pool.books.pages.values().any(|page| page.live.is_empty());
-                if !retry && (!idle || self.reserved() - u128::from(pool.rules.page) < u128::from(keep)) {
+                if !retry && (!idle || self.serving() - u128::from(pool.rules.page) < u128::from(keep)) {
                     break;
                 }
                 let event = events.next();

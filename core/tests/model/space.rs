@@ -1,6 +1,6 @@
 //! Spaces against the model.
 
-use crate::ops::{Alignment, Pick, Scale, Size, alignment, pick, size};
+use crate::ops::{Alignment, Pick, Scale, Size, pick, request, size};
 use crate::oracle::{Books, Checked, Handles, Live, Place, Shown, check_bound, check_error, ensure};
 use crate::run::Case;
 use proptest::collection::vec;
@@ -32,16 +32,19 @@ pub(crate) struct SpaceCase {
 
 /// Cases of up to `most` operations; `crowded` lets slices pile up.
 pub(crate) fn cases(most: usize, crowded: bool) -> impl Strategy<Value = SpaceCase> {
-    // A space has at most 2^32 - 1 granules: this granule is the least for 2^exponent units, or one too small.
-    let around_powers = (0u32..64, -1i64..=1, prop_oneof![8 => 0u32..4, 1 => 4u32..34]).prop_map(|(k, delta, more)| {
-        let shift = (k.saturating_sub(32) + more).min(33);
+    // Granules such that there are at most 2^32 - 1 of them, but at least one.
+    let around_powers = (1u32..64, -1i64..=1, prop_oneof![3 => 0u32..4, 1 => 0u32..32]).prop_map(|(k, delta, more)| {
+        let shift = (k.saturating_sub(31) + more).min(k - 1).min(32);
         ((1u64 << k).wrapping_add_signed(delta), 1 << shift)
     });
+    let largest = (0u32..=32, 0u64..3).prop_map(|(shift, less)| ((MOST_GRANULES << shift) - less, 1 << shift));
     let shape = prop_oneof![
         1 => Just((48 << 20, 1)),
         1 => Just((48 << 20, 256)),
-        1 => (1u64..2000, prop_oneof![Just(1u64), Just(8), Just(24)]),
+        1 => (1u64..2000, prop_oneof![9 => Just(1u64), 9 => Just(8), 1 => Just(24)]),
         6 => around_powers,
+        1 => largest,
+        1 => (0u32..64, 0u32..36).prop_map(|(k, shift)| (1 << k, 1 << shift)),
     ];
     (shape, vec(op(crowded), 1..most)).prop_map(|((size, granule), ops)| SpaceCase { size, granule, ops })
 }
@@ -49,34 +52,31 @@ pub(crate) fn cases(most: usize, crowded: bool) -> impl Strategy<Value = SpaceCa
 fn op(crowded: bool) -> impl Strategy<Value = Op> {
     let extra = prop_oneof![4 => Just(0u64), 1 => Just(1), 1 => any::<u64>()];
     let granules = prop_oneof![6 => 0u32..100, 1 => any::<u32>()];
-    let sometimes = u32::from(!crowded);
+    let rare = if crowded { 1 } else { 5 };
     prop_oneof![
-        30 => pick().prop_map(Op::Free),
-        42 => (size(), alignment()).prop_map(|(size, alignment)| Op::Allocate(size, alignment)),
-        9 => (pick(), size()).prop_map(|(pick, size)| Op::Resize(pick, size)),
-        1 => pick().prop_map(Op::Get),
-        2 => (granules, extra).prop_map(|(granules, extra)| Op::Grow { granules, extra }),
-        sometimes => Just(Op::Clear),
+        220 => pick().prop_map(Op::Free),
+        420 => request().prop_map(|(size, alignment)| Op::Allocate(size, alignment)),
+        90 => (pick(), size()).prop_map(|(pick, size)| Op::Resize(pick, size)),
+        10 => pick().prop_map(Op::Get),
+        20 => (granules, extra).prop_map(|(granules, extra)| Op::Grow { granules, extra }),
+        rare => Just(Op::Clear),
     ]
 }
 
 impl Case for SpaceCase {
-    fn operations(&self) -> usize {
-        self.ops.len()
-    }
-
     fn describe(&self) -> String {
         let ops: String = self.ops.iter().map(|op| format!("  {op:?}\n")).collect();
         format!("a space of {} units, granule {}\n{ops}", self.size, self.granule)
     }
 
-    fn check(&self) -> Checked {
-        let Some(mut subject) = Subject::new(self.size, self.granule)? else { return Ok(()) };
+    fn check(&self) -> Checked<usize> {
+        let Some(mut subject) = Subject::new(self.size, self.granule)? else { return Ok(1) };
         for (index, op) in self.ops.iter().enumerate() {
             let step = subject.step(op).and_then(|()| subject.check_everything(index));
             step.map_err(|error| format!("{error} (operation {index}: {op:?})"))?;
         }
-        subject.check_stale_handles(0, 500)
+        subject.check_stale_handles(0, 500)?;
+        Ok(self.ops.len())
     }
 }
 
