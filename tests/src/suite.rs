@@ -53,16 +53,16 @@ impl Suite {
 /// Makes a test of each test of a C program: with the checking library linked in, and with the released shared one.
 #[macro_export]
 macro_rules! c_tests {
-    ($source:literal: $($name:ident),+ $(,)?) => {
+    ($source:literal: $($(#[$attribute:meta])* $name:ident),+ $(,)?) => {
         mod checked_and_static {
             use $crate::Suite;
-            $(#[test] fn $name() { Suite::checked($source).run(stringify!($name)); })+
+            $(#[test] $(#[$attribute])* fn $name() { Suite::checked($source).run(stringify!($name)); })+
             #[test]
             fn every_test_of_the_program_is_run() { Suite::checked($source).assert_complete(&[$(stringify!($name)),+]); }
         }
         mod released_and_shared {
             use $crate::Suite;
-            $(#[test] fn $name() { Suite::released($source).run(stringify!($name)); })+
+            $(#[test] $(#[$attribute])* fn $name() { Suite::released($source).run(stringify!($name)); })+
         }
     };
 }

@@ -1,0 +1,157 @@
+/* A device that gives out addresses without memory behind them, counts, refuses on demand, and fails the test when the
+ * library breaks a rule of the callbacks. */
+#ifndef MOCK_DEVICE_H
+#define MOCK_DEVICE_H
+
+#include "check.h"
+
+#include <pthread.h>
+
+struct mock_page {
+  uint64_t address;
+  uint64_t size;
+  bool live;
+};
+
+struct mock_device {
+  pthread_mutex_t mutex;
+  /* How it behaves. */
+  uint64_t capacity;       /* bytes it can give out, 0: no limit */
+  uint64_t fail_at;        /* the how-manieth call of allocate fails, 0: none */
+  bool fail_from_then_on;  /* and all calls after it */
+  slicepool_result failure;
+  int32_t device_code;
+  uint64_t refusals;       /* so many calls of deallocate are refused */
+  slicepool_result refusal;
+  uint64_t misalign_by;    /* pages begin so much behind an aligned address */
+  void (*in_allocate)(struct mock_device *device);
+  void (*in_deallocate)(struct mock_device *device);
+  void *hook_data;
+  /* What it has seen. */
+  uint64_t allocate_calls, deallocate_calls;
+  uint64_t given, taken;
+  uint64_t bytes, bytes_peak;
+  uint64_t live, live_peak;
+  uint64_t last_size, last_alignment;
+  uint32_t last_pool;
+  /* Its pages: handle - MOCK_FIRST_HANDLE is the place here. */
+  struct mock_page *pages;
+  uint64_t page_count, page_room;
+  uint64_t next_address;
+};
+
+#define MOCK_FIRST_HANDLE UINT64_C(7000)
+
+static inline void mock_init(struct mock_device *device) {
+  memset(device, 0, sizeof *device);
+  CHECK(pthread_mutex_init(&device->mutex, NULL) == 0);
+  device->failure = SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY;
+  device->refusal = SLICEPOOL_ERROR_DEVICE_FAILED;
+  /* Beyond any real memory: whoever touches it crashes. */
+  device->next_address = UINT64_C(1) << 52;
+}
+
+static inline slicepool_result mock_allocate(void *user_data, const slicepool_page_request *request,
+                                             slicepool_device_memory *memory) {
+  struct mock_device *device = user_data;
+  CHECK_EQ(request->struct_size, sizeof *request);
+  CHECK(request->size != 0);
+  CHECK(request->alignment != 0 && (request->alignment & (request->alignment - 1)) == 0);
+  CHECK_EQ(memory->struct_size, sizeof *memory);
+  CHECK_EQ(memory->device_code, 0);
+  CHECK_EQ(memory->handle, UINT64_MAX);
+  CHECK_EQ(memory->address, 0);
+  CHECK_EQ(memory->size, request->size);
+  CHECK(memory->mapped == NULL && memory->context == NULL);
+  if (device->in_allocate != NULL) device->in_allocate(device);
+  CHECK(pthread_mutex_lock(&device->mutex) == 0);
+  device->allocate_calls++;
+  device->last_size = request->size;
+  device->last_alignment = request->alignment;
+  device->last_pool = request->pool;
+  bool fails = device->fail_at != 0 && (device->fail_from_then_on ? device->allocate_calls >= device->fail_at
+                                                                   : device->allocate_calls == device->fail_at);
+  bool full = device->capacity != 0 && device->bytes + request->size > device->capacity;
+  if (fails || full) {
+    memory->device_code = device->device_code;
+    CHECK(pthread_mutex_unlock(&device->mutex) == 0);
+    return fails ? device->failure : SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY;
+  }
+  if (device->page_count == device->page_room) {
+    device->page_room = device->page_room == 0 ? 64 : device->page_room * 2;
+    device->pages = realloc(device->pages, device->page_room * sizeof *device->pages);
+    CHECK(device->pages != NULL);
+  }
+  uint64_t place = device->page_count++;
+  uint64_t address = (device->next_address + request->alignment - 1) & ~(request->alignment - 1);
+  device->next_address = address + request->size + request->alignment;
+  address += device->misalign_by;
+  device->pages[place] = (struct mock_page){ address, request->size, true };
+  device->given++;
+  device->live++;
+  device->bytes += request->size;
+  if (device->live > device->live_peak) device->live_peak = device->live;
+  if (device->bytes > device->bytes_peak) device->bytes_peak = device->bytes;
+  memory->handle = MOCK_FIRST_HANDLE + place;
+  memory->address = address;
+  memory->context = (void *)(uintptr_t)(place + 1);
+  /* The library knows what it asked for: what is written here must not matter. */
+  memory->size = 1;
+  memory->struct_size = 0;
+  CHECK(pthread_mutex_unlock(&device->mutex) == 0);
+  return SLICEPOOL_OK;
+}
+
+static inline slicepool_result mock_deallocate(void *user_data, const slicepool_device_memory *memory) {
+  struct mock_device *device = user_data;
+  CHECK_EQ(memory->struct_size, sizeof *memory);
+  CHECK_EQ(memory->device_code, 0);
+  CHECK(memory->mapped == NULL);
+  if (device->in_deallocate != NULL) device->in_deallocate(device);
+  CHECK(pthread_mutex_lock(&device->mutex) == 0);
+  device->deallocate_calls++;
+  uint64_t place = memory->handle - MOCK_FIRST_HANDLE;
+  CHECK(place < device->page_count);
+  struct mock_page *page = &device->pages[place];
+  CHECK(page->live);
+  CHECK_EQ(memory->size, page->size);
+  CHECK_EQ(memory->address, page->address);
+  CHECK_EQ((uintptr_t)memory->context, place + 1);
+  slicepool_result answer = SLICEPOOL_OK;
+  if (device->refusals != 0) {
+    device->refusals--;
+    answer = device->refusal;
+  } else {
+    page->live = false;
+    device->taken++;
+    device->live--;
+    device->bytes -= page->size;
+  }
+  CHECK(pthread_mutex_unlock(&device->mutex) == 0);
+  return answer;
+}
+
+static inline slicepool_device mock_table(struct mock_device *device) {
+  slicepool_device table = SLICEPOOL_DEVICE_INIT;
+  table.user_data = device;
+  table.allocate = mock_allocate;
+  table.deallocate = mock_deallocate;
+  return table;
+}
+
+static inline uint64_t mock_calls(const struct mock_device *device) {
+  return device->allocate_calls + device->deallocate_calls;
+}
+
+/* Every page came back exactly once. */
+static inline void mock_end(struct mock_device *device) {
+  CHECK_EQ(device->live, 0);
+  CHECK_EQ(device->bytes, 0);
+  CHECK_EQ(device->given, device->taken);
+  for (uint64_t i = 0; i < device->page_count; i++) CHECK(!device->pages[i].live);
+  free(device->pages);
+  device->pages = NULL;
+  CHECK(pthread_mutex_destroy(&device->mutex) == 0);
+}
+
+#endif

@@ -1,0 +1,317 @@
+/* Short forms for what nearly every test does, and the comparison of an allocator's figures with a walk through it. */
+#ifndef POOL_HELPERS_H
+#define POOL_HELPERS_H
+
+#include "mock_device.h"
+
+/* ---- allocators */
+
+static inline slicepool_pool_options sliced(uint64_t page_size, uint64_t max_slice_size, uint64_t max_pool_size,
+                                            uint64_t granule) {
+  slicepool_pool_options pool = SLICEPOOL_POOL_OPTIONS_INIT;
+  pool.kind = SLICEPOOL_POOL_SLICED_PAGES;
+  pool.page_size = page_size;
+  pool.max_slice_size = max_slice_size;
+  pool.max_pool_size = max_pool_size;
+  pool.granule = granule;
+  return pool;
+}
+
+static inline slicepool_allocator *create_over(const slicepool_device *table, const slicepool_pool_options *pools,
+                                               uint32_t count, uint64_t page_alignment) {
+  slicepool_failure failure = SLICEPOOL_FAILURE_INIT;
+  slicepool_allocator_config config = SLICEPOOL_ALLOCATOR_CONFIG_INIT;
+  config.pools = pools;
+  config.pool_count = count;
+  config.page_alignment = page_alignment;
+  config.failure = &failure;
+  slicepool_allocator *allocator = NULL;
+  slicepool_result result = slicepool_allocator_create(table, &config, &allocator);
+  if (result != SLICEPOOL_OK)
+    FAIL("creating answers %d for %s = %" PRIu64, result, failure.field == NULL ? "?" : failure.field, failure.value);
+  CHECK(allocator != NULL);
+  return allocator;
+}
+
+/* One pool over the mock device. */
+static inline slicepool_allocator *create(struct mock_device *device, slicepool_pool_options pool) {
+  slicepool_device table = mock_table(device);
+  return create_over(&table, &pool, 1, 0);
+}
+
+/* ---- slices */
+
+static inline slicepool_result try_take(slicepool_allocator *allocator, uint64_t size, uint64_t alignment,
+                                        slicepool_slice *slice, slicepool_failure *failure) {
+  slicepool_request request = SLICEPOOL_REQUEST_INIT;
+  request.size = size;
+  request.alignment = alignment;
+  request.failure = failure;
+  return slicepool_allocate(allocator, &request, slice);
+}
+
+static inline slicepool_slice take_aligned(slicepool_allocator *allocator, uint64_t size, uint64_t alignment) {
+  slicepool_slice slice = SLICEPOOL_SLICE_INIT;
+  OK(try_take(allocator, size, alignment, &slice, NULL));
+  CHECK(slice.id != 0);
+  CHECK(slice.size >= size);
+  CHECK(slice.user_data == NULL);
+  CHECK_EQ(slice.reserved, 0);
+  if (alignment != 0) CHECK_EQ(slice.offset & (alignment - 1), 0);
+  return slice;
+}
+
+static inline slicepool_slice take(slicepool_allocator *allocator, uint64_t size) {
+  return take_aligned(allocator, size, 0);
+}
+
+/* The request is refused with this result; answers the details. */
+static inline slicepool_failure refused(slicepool_allocator *allocator, uint64_t size, uint64_t alignment,
+                                        slicepool_result expected) {
+  slicepool_failure failure = SLICEPOOL_FAILURE_INIT;
+  slicepool_slice slice = SLICEPOOL_SLICE_INIT;
+  CHECK_RESULT(try_take(allocator, size, alignment, &slice, &failure), expected);
+  CHECK_EQ(failure.result, expected);
+  CHECK_EQ(failure.struct_size, sizeof failure);
+  CHECK_EQ(slice.id, 0);
+  return failure;
+}
+
+static inline slicepool_slice look_up(slicepool_allocator *allocator, uint64_t id) {
+  slicepool_slice slice = SLICEPOOL_SLICE_INIT;
+  OK(slicepool_slice_get(allocator, id, &slice));
+  return slice;
+}
+
+static inline bool same_slice(const slicepool_slice *a, const slicepool_slice *b) {
+  return memcmp(a, b, sizeof *a) == 0;
+}
+
+/* ---- figures */
+
+static inline slicepool_statistics figures_of(slicepool_allocator *allocator) {
+  slicepool_statistics figures = SLICEPOOL_STATISTICS_INIT;
+  OK(slicepool_statistics_get(allocator, &figures));
+  CHECK_EQ(figures.reserved_bytes, figures.in_use_bytes + figures.padding_bytes + figures.free_bytes +
+                                       figures.leaving_bytes + figures.stuck_bytes);
+  return figures;
+}
+
+static inline uint64_t largest_free_of(slicepool_allocator *allocator) {
+  uint64_t largest = 0;
+  OK(slicepool_largest_free(allocator, &largest));
+  return largest;
+}
+
+/* The ranges of an allocator, in the order of their addresses. */
+struct ranges {
+  slicepool_range *list;
+  size_t count, room;
+};
+
+static inline int32_t collect_range(void *user_data, const slicepool_range *range) {
+  struct ranges *ranges = user_data;
+  CHECK_EQ(range->struct_size, sizeof *range);
+  if (ranges->count == ranges->room) {
+    ranges->room = ranges->room == 0 ? 64 : ranges->room * 2;
+    ranges->list = realloc(ranges->list, ranges->room * sizeof *ranges->list);
+    CHECK(ranges->list != NULL);
+  }
+  ranges->list[ranges->count++] = *range;
+  return SLICEPOOL_WALK_CONTINUE;
+}
+
+static inline int compare_ranges(const void *left, const void *right) {
+  const slicepool_range *a = left, *b = right;
+  if (a->memory != b->memory) return a->memory < b->memory ? -1 : 1;
+  return a->offset < b->offset ? -1 : a->offset > b->offset;
+}
+
+static inline struct ranges ranges_of(slicepool_allocator *allocator) {
+  struct ranges ranges = { NULL, 0, 0 };
+  OK(slicepool_walk(allocator, collect_range, &ranges));
+  if (ranges.count != 0) qsort(ranges.list, ranges.count, sizeof *ranges.list, compare_ranges);
+  return ranges;
+}
+
+/* The walk tiles every page, holes are joined, every handle resolves, and the figures say the same. */
+static inline void check_books(slicepool_allocator *allocator, const struct mock_device *device) {
+  slicepool_statistics figures = figures_of(allocator);
+  struct ranges ranges = ranges_of(allocator);
+  uint64_t in_use = 0, padding = 0, unused = 0, largest = 0, slices = 0, holes = 0, pages = 0, idle = 0;
+  for (size_t i = 0; i < ranges.count; i++) {
+    const slicepool_range *range = &ranges.list[i];
+    const slicepool_range *before = i == 0 || range[-1].memory != range->memory ? NULL : range - 1;
+    CHECK(range->size != 0);
+    CHECK_EQ(range->offset, before == NULL ? 0 : before->offset + before->size);
+    CHECK(before == NULL || before->id != 0 || range->id != 0);
+    if (before == NULL) {
+      pages++;
+      if (range->id == 0 && (i + 1 == ranges.count || range[1].memory != range->memory)) idle++;
+    }
+    if (range->id == 0) {
+      CHECK_EQ(range->requested, 0);
+      holes++;
+      unused += range->size;
+      if (range->size > largest) largest = range->size;
+      continue;
+    }
+    slicepool_slice slice = look_up(allocator, range->id);
+    CHECK(slice.id == range->id && slice.memory == range->memory);
+    CHECK(slice.offset == range->offset && slice.size == range->size);
+    CHECK(range->requested != 0 && range->requested <= range->size);
+    slices++;
+    in_use += range->requested;
+    padding += range->size - range->requested;
+  }
+  free(ranges.list);
+  CHECK_EQ(figures.slices, slices);
+  CHECK_EQ(figures.free_ranges, holes);
+  CHECK_EQ(figures.in_use_bytes, in_use);
+  CHECK_EQ(figures.padding_bytes, padding);
+  CHECK_EQ(figures.free_bytes, unused);
+  CHECK_EQ(figures.pages, pages);
+  CHECK_EQ(figures.pages_idle, idle);
+  CHECK_EQ(figures.growths_in_flight, 0);
+  CHECK_EQ(figures.leaving_bytes, 0);
+  CHECK_EQ(largest_free_of(allocator), largest);
+  CHECK_LE(figures.largest_free_bound_bytes, largest);
+  CHECK((figures.largest_free_bound_bytes == 0) == (largest == 0));
+  if (device != NULL) {
+    CHECK_EQ(figures.reserved_bytes, device->bytes);
+    CHECK_EQ(figures.pages + figures.pages_stuck, device->live);
+    CHECK_EQ(figures.device_allocations, device->given);
+    CHECK_EQ(figures.device_deallocations, device->taken);
+  }
+}
+
+/* The range of a walk is this. */
+#define CHECK_RANGE(range, is_live, at, length)   \
+  do {                                            \
+    CHECK_EQ((range).id != 0, (is_live));         \
+    CHECK_EQ((range).offset, (at));               \
+    CHECK_EQ((range).size, (length));             \
+  } while (0)
+
+/* ---- the end */
+
+/* Destroys an allocator that holds no slices; every page goes back, and no callback comes afterwards. */
+static inline void finish(slicepool_allocator *allocator, struct mock_device *device) {
+  check_books(allocator, device);
+  CHECK_EQ(figures_of(allocator).slices, 0);
+  OK(slicepool_allocator_destroy(allocator, 0, NULL));
+  mock_end(device);
+}
+
+/* ---- spaces */
+
+static inline slicepool_space *create_space(uint64_t size, uint64_t granule) {
+  slicepool_space_config config = SLICEPOOL_SPACE_CONFIG_INIT;
+  config.size = size;
+  config.granule = granule;
+  slicepool_space *space = NULL;
+  OK(slicepool_space_create(&config, &space));
+  CHECK(space != NULL);
+  return space;
+}
+
+static inline slicepool_result try_cut(slicepool_space *space, uint64_t size, uint64_t alignment,
+                                       slicepool_space_slice *slice, slicepool_failure *failure) {
+  return slicepool_space_allocate(space, size, alignment, slice, failure);
+}
+
+static inline slicepool_space_slice cut(slicepool_space *space, uint64_t size, uint64_t alignment) {
+  slicepool_space_slice slice = SLICEPOOL_SPACE_SLICE_INIT;
+  OK(try_cut(space, size, alignment, &slice, NULL));
+  CHECK(slice.id != 0 && slice.size >= size);
+  if (alignment != 0) CHECK_EQ(slice.offset & (alignment - 1), 0);
+  return slice;
+}
+
+static inline slicepool_failure cut_refused(slicepool_space *space, uint64_t size, uint64_t alignment,
+                                            slicepool_result expected) {
+  slicepool_failure failure = SLICEPOOL_FAILURE_INIT;
+  slicepool_space_slice slice = SLICEPOOL_SPACE_SLICE_INIT;
+  CHECK_RESULT(try_cut(space, size, alignment, &slice, &failure), expected);
+  CHECK_EQ(failure.result, expected);
+  CHECK_EQ(slice.id, 0);
+  return failure;
+}
+
+static inline slicepool_space_statistics space_figures_of(slicepool_space *space) {
+  slicepool_space_statistics figures = SLICEPOOL_SPACE_STATISTICS_INIT;
+  OK(slicepool_space_statistics_get(space, &figures));
+  CHECK_EQ(figures.size, figures.in_use + figures.padding + figures.free);
+  return figures;
+}
+
+struct pieces {
+  slicepool_space_slice *list;
+  size_t count, room;
+};
+
+static inline int32_t collect_piece(void *user_data, const slicepool_space_slice *piece) {
+  struct pieces *pieces = user_data;
+  CHECK_EQ(piece->struct_size, sizeof *piece);
+  if (pieces->count == pieces->room) {
+    pieces->room = pieces->room == 0 ? 64 : pieces->room * 2;
+    pieces->list = realloc(pieces->list, pieces->room * sizeof *pieces->list);
+    CHECK(pieces->list != NULL);
+  }
+  pieces->list[pieces->count++] = *piece;
+  return SLICEPOOL_WALK_CONTINUE;
+}
+
+static inline int compare_pieces(const void *left, const void *right) {
+  const slicepool_space_slice *a = left, *b = right;
+  return a->offset < b->offset ? -1 : a->offset > b->offset;
+}
+
+/* The walk tiles the space, free pieces are joined, every handle resolves, and the figures say the same. */
+static inline void check_space_books(slicepool_space *space) {
+  slicepool_space_statistics figures = space_figures_of(space);
+  struct pieces pieces = { NULL, 0, 0 };
+  OK(slicepool_space_walk(space, collect_piece, &pieces));
+  if (pieces.count != 0) qsort(pieces.list, pieces.count, sizeof *pieces.list, compare_pieces);
+  uint64_t end = 0, slices = 0, holes = 0, unused = 0, largest = 0;
+  for (size_t i = 0; i < pieces.count; i++) {
+    const slicepool_space_slice *piece = &pieces.list[i];
+    CHECK_EQ(piece->offset, end);
+    CHECK(piece->size != 0);
+    end += piece->size;
+    if (piece->id == 0) {
+      CHECK(i == 0 || piece[-1].id != 0);
+      holes++;
+      unused += piece->size;
+      if (piece->size > largest) largest = piece->size;
+      continue;
+    }
+    slices++;
+    slicepool_space_slice slice = SLICEPOOL_SPACE_SLICE_INIT;
+    OK(slicepool_space_slice_get(space, piece->id, &slice));
+    CHECK(slice.offset == piece->offset && slice.size == piece->size);
+  }
+  free(pieces.list);
+  CHECK_EQ(end, figures.size);
+  CHECK_EQ(figures.slices, slices);
+  CHECK_EQ(figures.free_ranges, holes);
+  CHECK_EQ(figures.free, unused);
+  uint64_t exact = 0;
+  OK(slicepool_space_largest_free(space, &exact));
+  CHECK_EQ(exact, largest);
+  CHECK_LE(figures.largest_free_bound, largest);
+}
+
+/* Everything is free, in one piece. */
+static inline void check_space_is_empty(slicepool_space *space) {
+  slicepool_space_statistics figures = space_figures_of(space);
+  CHECK_EQ(figures.in_use, 0);
+  CHECK_EQ(figures.padding, 0);
+  CHECK_EQ(figures.slices, 0);
+  CHECK_EQ(figures.free_ranges, 1);
+  CHECK_EQ(figures.free, figures.size);
+  CHECK_EQ(figures.largest_free_bound, figures.size);
+  check_space_books(space);
+}
+
+#endif

@@ -1,0 +1,26 @@
+/* Prints the report of an allocator in a known state, for the driver to read. */
+#include "check.h"
+#include "pool_helpers.h"
+
+int main(void) {
+  struct mock_device device;
+  mock_init(&device);
+  const slicepool_device table = mock_table(&device);
+  const slicepool_pool_options pools[2] = { sliced(4096, 1024, 8192, 64), sliced(65536, 0, 0, 256) };
+  slicepool_allocator *allocator = create_over(&table, pools, 2, 4096);
+  take(allocator, 1000);
+  take(allocator, 1000);
+  take(allocator, 60000);
+  uint64_t needed = 0, written = 0;
+  OK(slicepool_report_json(allocator, NULL, 0, &needed));
+  char *report = malloc(needed);
+  CHECK(report != NULL);
+  OK(slicepool_report_json(allocator, report, needed, &written));
+  CHECK_EQ(written, needed);
+  CHECK_EQ(strlen(report) + 1, needed);
+  puts(report);
+  free(report);
+  OK(slicepool_allocator_destroy(allocator, SLICEPOOL_DESTROY_FORCE, NULL));
+  mock_end(&device);
+  return 0;
+}

@@ -1,0 +1,39 @@
+//! The JSON report as a program gets it: `tests/c/report.c`.
+
+use serde_json::{Value, json};
+use slicepool_tests::{Link, STRICT, compile, library, run};
+use std::time::Duration;
+
+#[test]
+fn the_report_is_valid_json_and_says_what_the_figures_say() {
+    let flags = [STRICT, &["-std=c11"]].concat();
+    let program = compile("tests/c/report.c", &library("dev"), Link::Static, &flags);
+    let report: Value = serde_json::from_str(&run(&program, &[], Duration::from_secs(10))).expect("valid JSON");
+    assert_eq!(report["slicepool"], env!("CARGO_PKG_VERSION"));
+    let allocator = &report["allocator"];
+    for (name, value) in [
+        ("reserved_bytes", 69_632),
+        ("in_use_bytes", 62_000),
+        ("padding_bytes", 24 + 24 + 160),
+        ("free_bytes", 69_632 - 62_000 - 208),
+        ("slices", 3),
+        ("free_ranges", 2),
+        ("pages", 2),
+        ("device_allocations", 2),
+        ("device_deallocations", 0),
+        ("growths_in_flight", 0),
+    ] {
+        assert_eq!(allocator[name], json!(value), "{name}");
+    }
+    let pools = report["pools"].as_array().expect("a list of pools");
+    assert_eq!(pools.len(), 2);
+    assert_eq!(pools[0]["type"], "sliced_pages");
+    assert_eq!(pools[0]["page_size"], 4096);
+    assert_eq!(pools[0]["max_slice_size"], 1024);
+    assert_eq!(pools[0]["max_pool_size"], 8192);
+    assert_eq!(pools[0]["granule"], 64);
+    assert_eq!(pools[0]["in_use_bytes"], 2000);
+    assert_eq!(pools[1]["max_slice_size"], 65_536);
+    assert_eq!(pools[1]["max_pool_size"], Value::Null);
+    assert_eq!(pools[1]["in_use_bytes"], 60_000);
+}

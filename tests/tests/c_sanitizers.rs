@@ -1,0 +1,105 @@
+//! The C programs again under tools that see what the programs themselves cannot.
+
+use slicepool_tests::{Suite, compiler, has_tool, run, scratch, skip};
+use std::path::Path;
+use std::process::{self, Command};
+use std::sync::OnceLock;
+use std::time::Duration;
+use std::{env, fs};
+
+/// Tests that need threads to meet or that measure time: under these tools neither is as usual.
+const TIMED: &[&str] =
+    &["a_refusal_with_holes_of_smaller_classes_takes_constant_time", "the_yield_hook_serves_a_contended_spin_lock"];
+
+fn tests_of(suite: &Suite) -> Vec<String> {
+    suite.tests().into_iter().filter(|test| !TIMED.contains(&test.as_str())).collect()
+}
+
+/// Runs the tests of a program under valgrind, with hardly any rounds.
+fn run_under_valgrind(source: &'static str) {
+    if !has_tool("valgrind", "valgrind") {
+        return;
+    }
+    let suite = Suite::checked(source);
+    let program = suite.program(&[]);
+    let mut arguments: Vec<_> =
+        ["--quiet", "--error-exitcode=99", "--leak-check=full", "--errors-for-leak-kinds=definite"]
+            .map(str::to_owned)
+            .to_vec();
+    arguments.push(program.to_str().expect("a path in UTF-8").to_owned());
+    arguments.extend(["--divide".to_owned(), "2000".to_owned()]);
+    arguments.extend(tests_of(&suite));
+    let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+    run(Path::new("valgrind"), &arguments, Duration::from_secs(300));
+}
+
+macro_rules! programs {
+    ($run:ident: $($name:ident $source:literal),+ $(,)?) => {
+        $(#[test] fn $name() { $run($source); })+
+    };
+}
+
+programs! { run_under_valgrind:
+    valgrind_finds_nothing_in_pools "tests/c/pools.c",
+    valgrind_finds_nothing_in_scenarios_leaks "tests/c/scenarios_leaks.c",
+    valgrind_finds_nothing_in_scenarios_fit "tests/c/scenarios_fit.c",
+    valgrind_finds_nothing_in_scenarios_handles "tests/c/scenarios_handles.c",
+    valgrind_finds_nothing_in_scenarios_threads "tests/c/scenarios_threads.c",
+    valgrind_finds_nothing_in_hooks "tests/c/hooks.c",
+    valgrind_finds_nothing_in_reentrancy "tests/c/reentrancy.c",
+}
+
+const SANITIZE: &[&str] = &["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"];
+
+/// Whether programs can be made and run with sanitizers here.
+fn has_sanitizers() -> bool {
+    static WORK: OnceLock<Result<(), String>> = OnceLock::new();
+    let work =
+        WORK.get_or_init(|| {
+            let source = scratch().join(format!("{}-sanitized.c", process::id()));
+            let program = source.with_extension("");
+            fs::write(&source, "int main(void) { return 0; }\n").expect("the scratch directory is writable");
+            let compiled = compiler(false).args(SANITIZE).arg(&source).arg("-o").arg(&program).output();
+            let ran = compiled.and_then(|compiled| {
+                if compiled.status.success() { Command::new(&program).output() } else { Ok(compiled) }
+            });
+            let _ = fs::remove_file(source);
+            let _ = fs::remove_file(program);
+            match ran {
+                Ok(output) if output.status.success() => Ok(()),
+                Ok(output) => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+                Err(error) => Err(error.to_string()),
+            }
+        });
+    if let Err(why) = work {
+        skip(&format!("the compiler's sanitizers do not work; install libasan and libubsan: {why}"));
+    }
+    work.is_ok()
+}
+
+fn run_sanitized(source: &'static str) {
+    if !has_sanitizers() {
+        return;
+    }
+    let suite = Suite::checked(source);
+    let program = suite.program(SANITIZE);
+    let mut arguments = vec!["--divide".to_owned(), "200".to_owned()];
+    arguments.extend(tests_of(&suite));
+    let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+    run(&program, &arguments, Duration::from_secs(300));
+    assert!(env::var_os("ASAN_OPTIONS").is_none(), "leaks are to be found");
+}
+
+programs! { run_sanitized:
+    sanitizers_find_nothing_in_pools "tests/c/pools.c",
+    sanitizers_find_nothing_in_scenarios_leaks "tests/c/scenarios_leaks.c",
+    sanitizers_find_nothing_in_scenarios_fit "tests/c/scenarios_fit.c",
+    sanitizers_find_nothing_in_scenarios_handles "tests/c/scenarios_handles.c",
+    sanitizers_find_nothing_in_scenarios_threads "tests/c/scenarios_threads.c",
+    sanitizers_find_nothing_in_hooks "tests/c/hooks.c",
+    sanitizers_find_nothing_in_reentrancy "tests/c/reentrancy.c",
+    sanitizers_find_nothing_in_bad_arguments "tests/c/bad_arguments.c",
+    sanitizers_find_nothing_in_bad_structs "tests/c/bad_structs.c",
+    sanitizers_find_nothing_in_failures "tests/c/failures.c",
+    sanitizers_find_nothing_in_fork "tests/c/fork.c",
+}
