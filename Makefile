@@ -29,7 +29,8 @@ test:
 
 # Writes include/slicepool.h (and the other golden files) anew from the sources.
 bless:
-	BLESS=1 $(CARGO) test -p slicepool-tests
+	BLESS=1 $(CARGO) test -p slicepool-tests --test header
+	BLESS=1 $(CARGO) test -p slicepool-tests --test c_binary --test c_layout
 
 # Formatting, lints and documentation, with warnings as errors.
 check:

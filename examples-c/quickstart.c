@@ -79,7 +79,7 @@ int main(void) {
 
   const uint64_t ids[] = {vertices.id, uniforms.id, again.id, large.id};
   check(slicepool_free_many(allocator, ids, 4, NULL), "free_many");
-  check(slicepool_cleanup(allocator), "cleanup");
+  check(slicepool_cleanup(allocator, NULL), "cleanup");
 
   char report[4096];
   uint64_t needed = 0;

@@ -15,7 +15,7 @@
  * RESULTS. Functions answer SLICEPOOL_OK (0) or a negative SLICEPOOL_ERROR_ code. A function that fails has changed
  * nothing and has not touched its out-parameters, unless its comment says otherwise. NULL where an object, a struct or
  * an out-parameter is expected is an error, not a crash. Details (sizes, limits, the device's own code) go into a
- * slicepool_failure where you pass one.
+ * slicepool_failure where you pass one, if the struct that holds the pointer to it is well-formed.
  *
  * STRUCTS begin with `struct_size`, which the caller sets: initialise them with the SLICEPOOL_..._INIT macros (or
  * slicepool_struct_default()), also those that a function fills in. Zero in any field is its default. Unknown flags
@@ -148,7 +148,7 @@ typedef struct slicepool_failure {
   uint32_t struct_size;
   /** The result of the call. */
   int32_t result;
-  /** Bytes asked for. */
+  /** Bytes asked for: by the request, or from the device for its page, or from the host. */
   uint64_t size;
   /** The most that could have been asked for: the cap of the pool, the limit of a request, the room of a slice. */
   uint64_t limit;
@@ -164,7 +164,10 @@ typedef struct slicepool_failure {
   uint32_t in_flight;
   /** Position of the element that was refused, in calls with many. */
   uint32_t index;
-  /** The device's own code. */
+  /**
+   * The device's own code, if it gave one; for a result that does not exist, or a page that the device refused to
+   * take back, what its callback answered.
+   */
   int32_t device_code;
   /** A SLICEPOOL_DEVICE_FAULT_ code. */
   uint32_t device_fault;
@@ -204,7 +207,7 @@ typedef struct slicepool_page_request {
 typedef struct slicepool_device_memory {
   /** sizeof(slicepool_device_memory) as the library knows it. */
   uint32_t struct_size;
-  /** On failure: the device's own code, which comes back in slicepool_failure.device_code. */
+  /** On failure: the device's own code (a VkResult, a CUresult), which comes back in slicepool_failure.device_code. */
   int32_t device_code;
   /**
    * The device's own name for the memory: a VkDeviceMemory, an address, a file offset. Any value but UINT64_MAX,
@@ -295,7 +298,7 @@ typedef void (*slicepool_host_deallocate_fn)(void *user_data,
 typedef void (*slicepool_host_lock_fn)(void *user_data);
 
 /** Waits a little between two tries for the spin lock; `attempt` counts from 0. */
-typedef void (*slicepool_host_yield_fn)(void *user_data, uint32_t attempt);
+typedef void (*slicepool_host_wait_fn)(void *user_data, uint32_t attempt);
 
 /**
  * The host side of one allocator or space: all optional, NULL means the default. Copied at creation.
@@ -321,7 +324,7 @@ typedef struct slicepool_host {
   /** See `lock`. */
   slicepool_host_lock_fn unlock;
   /** What to do between two tries for the spin lock. Default: growing pauses, then the CPU is given up. */
-  slicepool_host_yield_fn yield;
+  slicepool_host_wait_fn wait;
 } slicepool_host;
 
 /** sizeof(slicepool_host) as the library sees it, for bindings. */
@@ -362,9 +365,9 @@ typedef struct slicepool_allocator slicepool_allocator;
 typedef struct slicepool_pool_options {
   /** sizeof(slicepool_pool_options), set by the caller. */
   uint32_t struct_size;
-  /** A SLICEPOOL_POOL_ kind. */
+  /** A SLICEPOOL_POOL_ kind. Required. */
   uint32_t kind;
-  /** Size of every page. */
+  /** Size of every page. Required. */
   uint64_t page_size;
   /** The largest slice the pool takes; 0: as large as a page. */
   uint64_t max_slice_size;
@@ -459,22 +462,26 @@ slicepool_result slicepool_allocator_abandon(struct slicepool_allocator *allocat
  * Gives pages that hold nothing back to the device, those idle the longest first, while at least `min_keep_bytes`
  * stay reserved; asks again for pages that the device has refused to take back.
  *
+ * @param failure  may be NULL
  * @return SLICEPOOL_ERROR_DEVICE_FAILED if the device refuses a page: the others have been given back, that one is
  *         kept and counted as stuck
  *
  * Threads: any. Cost: one device call a page.
  */
 slicepool_result slicepool_trim(struct slicepool_allocator *allocator,
-                                uint64_t min_keep_bytes);
+                                uint64_t min_keep_bytes,
+                                slicepool_failure *failure);
 
 /**
  * Gives every page that holds nothing back to the device. Handles of live slices stay valid.
  *
+ * @param failure  may be NULL
  * @return as slicepool_trim()
  *
  * Threads: any. Cost: one device call a page.
  */
-slicepool_result slicepool_cleanup(struct slicepool_allocator *allocator);
+slicepool_result slicepool_cleanup(struct slicepool_allocator *allocator,
+                                   slicepool_failure *failure);
 
 /** sizeof(slicepool_pool_options) as the library sees it, for bindings. */
 uint32_t slicepool_sizeof_pool_options(void);
@@ -538,7 +545,8 @@ typedef struct slicepool_slice {
  * @return SLICEPOOL_ERROR_INVALID_ARGUMENT (size 0; an alignment that is no power of two or above the page
  *         alignment; NULL; unknown flags), SLICEPOOL_ERROR_TOO_LARGE, SLICEPOOL_ERROR_POOL_CAPACITY_EXCEEDED,
  *         SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY, SLICEPOOL_ERROR_DEVICE_FAILED, SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY,
- *         SLICEPOOL_ERROR_TOO_MANY_SLICES, SLICEPOOL_ERROR_VERSION_MISMATCH
+ *         SLICEPOOL_ERROR_TOO_MANY_SLICES, SLICEPOOL_ERROR_VERSION_MISMATCH, SLICEPOOL_ERROR_BUSY (from a callback
+ *         while the allocator is being destroyed)
  *
  * Threads: any. Cost: constant if memory that is held serves the request by its size class; otherwise one device
  * call, or before a refusal one look at every free range that could hold it.
@@ -551,7 +559,7 @@ slicepool_result slicepool_allocate(slicepool_allocator *allocator,
  * Hands out a slice for each request, or none at all.
  *
  * If one is refused, the slices placed before it are freed again, and the pages taken from the device for them are
- * given back.
+ * given back; peaks in the statistics stay.
  *
  * @param requests  `count` structs, all with the struct_size of the first
  * @param count     0 is fine
@@ -580,7 +588,8 @@ slicepool_result slicepool_free(slicepool_allocator *allocator,
                                 uint64_t id);
 
 /**
- * Takes slices back: all of them, or none if one handle is refused.
+ * Takes slices back: all of them, or none if one handle is refused. Another free of one of them is refused as stale
+ * while this call runs, even if it is refused in the end.
  *
  * @param ids      `count` handles; zeros are ignored; a handle that occurs twice is stale
  * @param failure  may be NULL; `index` tells which handle was refused
@@ -730,6 +739,8 @@ typedef struct slicepool_range {
   uint64_t size;
   /** Bytes asked for, 0 for free memory. */
   uint64_t requested;
+  /** Address of the range as the device sees it, 0 if the device gives none. */
+  uint64_t address;
 } slicepool_range;
 
 /**
@@ -741,26 +752,26 @@ typedef int32_t (*slicepool_walk_fn)(void *user_data, const struct slicepool_ran
 /**
  * Figures of all pools together.
  *
- * @param figures  filled in; its struct_size must be set
+ * @param statistics  filled in; its struct_size must be set
  * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
  *
  * Threads: any; each pool's figures are of one instant. Cost: constant per pool.
  */
 slicepool_result slicepool_statistics_get(slicepool_allocator *allocator,
-                                          struct slicepool_statistics *figures);
+                                          struct slicepool_statistics *statistics);
 
 /**
  * Figures of one pool at one instant.
  *
- * @param pool     position in the list of pools the allocator was created with
- * @param figures  filled in; its struct_size must be set
+ * @param pool        position in the list of pools the allocator was created with
+ * @param statistics  filled in; its struct_size must be set
  * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
  *
  * Threads: any. Cost: constant.
  */
 slicepool_result slicepool_pool_statistics_get(slicepool_allocator *allocator,
                                                uint32_t pool,
-                                               struct slicepool_statistics *figures);
+                                               struct slicepool_statistics *statistics);
 
 /**
  * Shows every slice and every free range, pool by pool, in no particular order.
@@ -981,13 +992,13 @@ slicepool_result slicepool_space_largest_free(struct slicepool_space *space,
 /**
  * Figures of a space.
  *
- * @param figures  filled in; its struct_size must be set
+ * @param statistics  filled in; its struct_size must be set
  * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
  *
  * Threads: one at a time. Cost: constant.
  */
 slicepool_result slicepool_space_statistics_get(struct slicepool_space *space,
-                                                struct slicepool_space_statistics *figures);
+                                                struct slicepool_space_statistics *statistics);
 
 /**
  * Shows every slice and every free piece, in no particular order.
@@ -1023,7 +1034,7 @@ uint32_t slicepool_sizeof_space_statistics(void);
  *
  * @param object       the struct
  * @param struct_size  its size as the program was compiled: sizeof, or slicepool_sizeof_...()
- * @return SLICEPOOL_ERROR_INVALID_ARGUMENT if object is NULL or struct_size below 8 or no multiple of 4
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT if object is NULL or struct_size is no multiple of 8 or 0
  */
 slicepool_result slicepool_struct_default(void *object,
                                           uint32_t struct_size);

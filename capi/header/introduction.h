@@ -15,7 +15,7 @@
  * RESULTS. Functions answer SLICEPOOL_OK (0) or a negative SLICEPOOL_ERROR_ code. A function that fails has changed
  * nothing and has not touched its out-parameters, unless its comment says otherwise. NULL where an object, a struct or
  * an out-parameter is expected is an error, not a crash. Details (sizes, limits, the device's own code) go into a
- * slicepool_failure where you pass one.
+ * slicepool_failure where you pass one, if the struct that holds the pointer to it is well-formed.
  *
  * STRUCTS begin with `struct_size`, which the caller sets: initialise them with the SLICEPOOL_..._INIT macros (or
  * slicepool_struct_default()), also those that a function fills in. Zero in any field is its default. Unknown flags

@@ -108,7 +108,8 @@ pub(crate) unsafe fn struct_size<T: Struct>(at: *const T) -> Result<u32, Refusal
     }
     // SAFETY: not NULL.
     let size = unsafe { at.cast::<u32>().read_unaligned() };
-    if !(MIN_STRUCT_SIZE..=MAX_STRUCT_SIZE).contains(&size) || size % 4 != 0 {
+    // All structs are multiples of eight bytes, on every target; other sizes could cut a field in two.
+    if !(MIN_STRUCT_SIZE..=MAX_STRUCT_SIZE).contains(&size) || size % 8 != 0 {
         return Err(invalid(c"struct_size", u64::from(size)));
     }
     Ok(size)
@@ -139,13 +140,13 @@ pub(crate) unsafe fn write<T: Struct>(to: *mut T, size: u32, value: &T) {
 ///
 /// @param object       the struct
 /// @param struct_size  its size as the program was compiled: sizeof, or slicepool_sizeof_...()
-/// @return SLICEPOOL_ERROR_INVALID_ARGUMENT if object is NULL or struct_size below 8 or no multiple of 4
+/// @return SLICEPOOL_ERROR_INVALID_ARGUMENT if object is NULL or struct_size is no multiple of 8 or 0
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slicepool_struct_default(object: *mut c_void, struct_size: u32) -> slicepool_result {
     if object.is_null() {
         return code(&invalid(c"object", 0));
     }
-    if struct_size < MIN_STRUCT_SIZE || struct_size % 4 != 0 {
+    if struct_size < MIN_STRUCT_SIZE || struct_size % 8 != 0 {
         return code(&invalid(c"struct_size", u64::from(struct_size)));
     }
     // SAFETY: the caller provides that many bytes.

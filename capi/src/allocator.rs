@@ -42,9 +42,9 @@ const MAX_POOLS: usize = 32;
 pub struct slicepool_pool_options {
     /// sizeof(slicepool_pool_options), set by the caller.
     pub struct_size: u32,
-    /// A SLICEPOOL_POOL_ kind.
+    /// A SLICEPOOL_POOL_ kind. Required.
     pub kind: u32,
-    /// Size of every page.
+    /// Size of every page. Required.
     pub page_size: u64,
     /// The largest slice the pool takes; 0: as large as a page.
     pub max_slice_size: u64,
@@ -298,25 +298,40 @@ pub unsafe extern "C" fn slicepool_allocator_abandon(
 /// Gives pages that hold nothing back to the device, those idle the longest first, while at least `min_keep_bytes`
 /// stay reserved; asks again for pages that the device has refused to take back.
 ///
+/// @param failure  may be NULL
 /// @return SLICEPOOL_ERROR_DEVICE_FAILED if the device refuses a page: the others have been given back, that one is
 ///         kept and counted as stuck
 ///
 /// Threads: any. Cost: one device call a page.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn slicepool_trim(allocator: *mut slicepool_allocator, min_keep_bytes: u64) -> slicepool_result {
+pub unsafe extern "C" fn slicepool_trim(
+    allocator: *mut slicepool_allocator,
+    min_keep_bytes: u64,
+    failure: *mut slicepool_failure,
+) -> slicepool_result {
     // SAFETY: the caller passes what the header demands.
-    finish(unsafe { slicepool_allocator::get(allocator) }.and_then(|it| Ok(it.trim(min_keep_bytes)?)))
+    unsafe {
+        let outcome = slicepool_allocator::get(allocator).and_then(|it| Ok(it.trim(min_keep_bytes)?));
+        finish_with(outcome, 0, failure)
+    }
 }
 
 /// Gives every page that holds nothing back to the device. Handles of live slices stay valid.
 ///
+/// @param failure  may be NULL
 /// @return as slicepool_trim()
 ///
 /// Threads: any. Cost: one device call a page.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn slicepool_cleanup(allocator: *mut slicepool_allocator) -> slicepool_result {
+pub unsafe extern "C" fn slicepool_cleanup(
+    allocator: *mut slicepool_allocator,
+    failure: *mut slicepool_failure,
+) -> slicepool_result {
     // SAFETY: the caller passes what the header demands.
-    finish(unsafe { slicepool_allocator::get(allocator) }.and_then(|it| Ok(it.cleanup()?)))
+    unsafe {
+        let outcome = slicepool_allocator::get(allocator).and_then(|it| Ok(it.cleanup()?));
+        finish_with(outcome, 0, failure)
+    }
 }
 
 /// sizeof(slicepool_pool_options) as the library sees it, for bindings.

@@ -30,7 +30,7 @@ pub struct slicepool_page_request {
 pub struct slicepool_device_memory {
     /// sizeof(slicepool_device_memory) as the library knows it.
     pub struct_size: u32,
-    /// On failure: the device's own code, which comes back in slicepool_failure.device_code.
+    /// On failure: the device's own code (a VkResult, a CUresult), which comes back in slicepool_failure.device_code.
     pub device_code: i32,
     /// The device's own name for the memory: a VkDeviceMemory, an address, a file offset. Any value but UINT64_MAX,
     /// which is what the library puts here before it calls.
@@ -127,13 +127,12 @@ impl CallbackDevice {
     }
 }
 
-/// What a callback's answer means. The device's own code is preferred to the number it answered.
+/// What a callback's answer means.
 fn judge(answer: slicepool_result, device_code: i32) -> Result<(), DeviceError> {
-    let code = if device_code != 0 { device_code } else { answer };
     match answer {
         SLICEPOOL_OK => Ok(()),
-        SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY => Err(DeviceError::OutOfMemory(code)),
-        SLICEPOOL_ERROR_DEVICE_FAILED => Err(DeviceError::Failed(code)),
+        SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY => Err(DeviceError::OutOfMemory(device_code)),
+        SLICEPOOL_ERROR_DEVICE_FAILED => Err(DeviceError::Failed(device_code)),
         unknown => Err(DeviceError::UnknownResult(unknown)),
     }
 }
@@ -177,8 +176,10 @@ impl Device for CallbackDevice {
             mapped: memory.mapped.cast(),
             context: memory.context.cast(),
         };
+        // The callback has nowhere to put a code of its own, so the answer serves.
         // SAFETY: the contract of `read`.
-        judge(unsafe { (self.deallocate)(self.user_data, &raw const memory) }, 0)
+        let answer = unsafe { (self.deallocate)(self.user_data, &raw const memory) };
+        judge(answer, answer)
     }
 }
 

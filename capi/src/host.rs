@@ -19,7 +19,7 @@ pub type slicepool_host_deallocate_fn =
 pub type slicepool_host_lock_fn = Option<unsafe extern "C" fn(user_data: *mut c_void)>;
 
 /// Waits a little between two tries for the spin lock; `attempt` counts from 0.
-pub type slicepool_host_yield_fn = Option<unsafe extern "C" fn(user_data: *mut c_void, attempt: u32)>;
+pub type slicepool_host_wait_fn = Option<unsafe extern "C" fn(user_data: *mut c_void, attempt: u32)>;
 
 /// The host side of one allocator or space: all optional, NULL means the default. Copied at creation.
 ///
@@ -43,7 +43,7 @@ pub struct slicepool_host {
     /// See `lock`.
     pub unlock: slicepool_host_lock_fn,
     /// What to do between two tries for the spin lock. Default: growing pauses, then the CPU is given up.
-    pub r#yield: slicepool_host_yield_fn,
+    pub wait: slicepool_host_wait_fn,
 }
 
 // SAFETY: repr(C), no padding on any target (checked by the layout tests); NULL is a valid function pointer.
@@ -71,7 +71,7 @@ pub(crate) unsafe fn read(host: *const slicepool_host) -> Result<(HostMemory, Lo
         (None, _) => return Err(invalid(c"allocate", 0)),
         (_, None) => return Err(invalid(c"deallocate", 0)),
     };
-    let lock = match (host.lock, host.unlock, host.r#yield) {
+    let lock = match (host.lock, host.unlock, host.wait) {
         // SAFETY: the contract of this function.
         (Some(lock), Some(unlock), _) => unsafe { LockKind::hooks(host.user_data, lock, unlock) },
         // SAFETY: the contract of this function.

@@ -61,7 +61,7 @@ pub struct slicepool_failure {
     pub struct_size: u32,
     /// The result of the call.
     pub result: i32,
-    /// Bytes asked for.
+    /// Bytes asked for: by the request, or from the device for its page, or from the host.
     pub size: u64,
     /// The most that could have been asked for: the cap of the pool, the limit of a request, the room of a slice.
     pub limit: u64,
@@ -77,7 +77,8 @@ pub struct slicepool_failure {
     pub in_flight: u32,
     /// Position of the element that was refused, in calls with many.
     pub index: u32,
-    /// The device's own code.
+    /// The device's own code, if it gave one; for a result that does not exist, or a page that the device refused to
+    /// take back, what its callback answered.
     pub device_code: i32,
     /// A SLICEPOOL_DEVICE_FAULT_ code.
     pub device_fault: u32,

@@ -102,7 +102,8 @@ pub(crate) fn handle(id: u64) -> Result<SliceId, Refusal> {
 /// @return SLICEPOOL_ERROR_INVALID_ARGUMENT (size 0; an alignment that is no power of two or above the page
 ///         alignment; NULL; unknown flags), SLICEPOOL_ERROR_TOO_LARGE, SLICEPOOL_ERROR_POOL_CAPACITY_EXCEEDED,
 ///         SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY, SLICEPOOL_ERROR_DEVICE_FAILED, SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY,
-///         SLICEPOOL_ERROR_TOO_MANY_SLICES, SLICEPOOL_ERROR_VERSION_MISMATCH
+///         SLICEPOOL_ERROR_TOO_MANY_SLICES, SLICEPOOL_ERROR_VERSION_MISMATCH, SLICEPOOL_ERROR_BUSY (from a callback
+///         while the allocator is being destroyed)
 ///
 /// Threads: any. Cost: constant if memory that is held serves the request by its size class; otherwise one device
 /// call, or before a refusal one look at every free range that could hold it.
@@ -132,7 +133,7 @@ pub unsafe extern "C" fn slicepool_allocate(
 /// Hands out a slice for each request, or none at all.
 ///
 /// If one is refused, the slices placed before it are freed again, and the pages taken from the device for them are
-/// given back.
+/// given back; peaks in the statistics stay.
 ///
 /// @param requests  `count` structs, all with the struct_size of the first
 /// @param count     0 is fine
@@ -209,7 +210,8 @@ pub unsafe extern "C" fn slicepool_free(allocator: *mut slicepool_allocator, id:
     finish(outcome)
 }
 
-/// Takes slices back: all of them, or none if one handle is refused.
+/// Takes slices back: all of them, or none if one handle is refused. Another free of one of them is refused as stale
+/// while this call runs, even if it is refused in the end.
 ///
 /// @param ids      `count` handles; zeros are ignored; a handle that occurs twice is stale
 /// @param failure  may be NULL; `index` tells which handle was refused

@@ -320,20 +320,20 @@ pub unsafe extern "C" fn slicepool_space_largest_free(
 
 /// Figures of a space.
 ///
-/// @param figures  filled in; its struct_size must be set
+/// @param statistics  filled in; its struct_size must be set
 /// @return SLICEPOOL_ERROR_INVALID_ARGUMENT
 ///
 /// Threads: one at a time. Cost: constant.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slicepool_space_statistics_get(
     space: *mut slicepool_space,
-    figures: *mut slicepool_space_statistics,
+    statistics: *mut slicepool_space_statistics,
 ) -> slicepool_result {
     // SAFETY: the caller passes what the header demands.
     finish(unsafe {
         (|| {
             let space = slicepool_space::get(space)?;
-            let size = abi::struct_size(figures)?;
+            let size = abi::struct_size(statistics)?;
             let found = space.inner.statistics();
             let filled = slicepool_space_statistics {
                 struct_size: size,
@@ -348,7 +348,7 @@ pub unsafe extern "C" fn slicepool_space_statistics_get(
                 slices: found.slices,
                 free_ranges: found.free_ranges,
             };
-            abi::write(figures, size, &filled);
+            abi::write(statistics, size, &filled);
             Ok(())
         })()
     })

@@ -78,6 +78,8 @@ pub struct slicepool_range {
     pub size: u64,
     /// Bytes asked for, 0 for free memory.
     pub requested: u64,
+    /// Address of the range as the device sees it, 0 if the device gives none.
+    pub address: u64,
 }
 
 // SAFETY: repr(C), no padding on any target (checked by the layout tests), plain numbers.
@@ -98,7 +100,7 @@ pub const SLICEPOOL_WALK_STOP: i32 = 1;
 /// back into the allocator, where destroying it answers SLICEPOOL_ERROR_BUSY. Must not throw, longjmp or unwind.
 pub type slicepool_walk_fn = Option<unsafe extern "C" fn(user_data: *mut c_void, range: *const slicepool_range) -> i32>;
 
-fn statistics(figures: &Statistics, pools: u32) -> slicepool_statistics {
+fn filled(figures: &Statistics, pools: u32) -> slicepool_statistics {
     slicepool_statistics {
         struct_size: size_of::<slicepool_statistics>() as u32,
         pools,
@@ -127,21 +129,21 @@ fn statistics(figures: &Statistics, pools: u32) -> slicepool_statistics {
 
 /// Figures of all pools together.
 ///
-/// @param figures  filled in; its struct_size must be set
+/// @param statistics  filled in; its struct_size must be set
 /// @return SLICEPOOL_ERROR_INVALID_ARGUMENT
 ///
 /// Threads: any; each pool's figures are of one instant. Cost: constant per pool.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slicepool_statistics_get(
     allocator: *mut slicepool_allocator,
-    figures: *mut slicepool_statistics,
+    statistics: *mut slicepool_statistics,
 ) -> slicepool_result {
     // SAFETY: the caller passes what the header demands.
     finish(unsafe {
         (|| {
             let inner = slicepool_allocator::get(allocator)?;
-            let size = abi::struct_size(figures)?;
-            abi::write(figures, size, &statistics(&inner.statistics(), inner.pool_count() as u32));
+            let size = abi::struct_size(statistics)?;
+            abi::write(statistics, size, &filled(&inner.statistics(), inner.pool_count() as u32));
             Ok(())
         })()
     })
@@ -149,8 +151,8 @@ pub unsafe extern "C" fn slicepool_statistics_get(
 
 /// Figures of one pool at one instant.
 ///
-/// @param pool     position in the list of pools the allocator was created with
-/// @param figures  filled in; its struct_size must be set
+/// @param pool        position in the list of pools the allocator was created with
+/// @param statistics  filled in; its struct_size must be set
 /// @return SLICEPOOL_ERROR_INVALID_ARGUMENT
 ///
 /// Threads: any. Cost: constant.
@@ -158,15 +160,15 @@ pub unsafe extern "C" fn slicepool_statistics_get(
 pub unsafe extern "C" fn slicepool_pool_statistics_get(
     allocator: *mut slicepool_allocator,
     pool: u32,
-    figures: *mut slicepool_statistics,
+    statistics: *mut slicepool_statistics,
 ) -> slicepool_result {
     // SAFETY: the caller passes what the header demands.
     finish(unsafe {
         (|| {
             let inner = slicepool_allocator::get(allocator)?;
-            let size = abi::struct_size(figures)?;
+            let size = abi::struct_size(statistics)?;
             let found = inner.pool_statistics(pool as usize).ok_or_else(|| invalid(c"pool", u64::from(pool)))?;
-            abi::write(figures, size, &statistics(&found, 1));
+            abi::write(statistics, size, &filled(&found, 1));
             Ok(())
         })()
     })
@@ -201,6 +203,7 @@ pub unsafe extern "C" fn slicepool_walk(
                     offset: range.offset,
                     size: range.size,
                     requested: range.requested,
+                    address: range.address,
                 };
                 if visit(user_data, &raw const range) == SLICEPOOL_WALK_CONTINUE {
                     ControlFlow::Continue(())

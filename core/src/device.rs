@@ -81,6 +81,12 @@ impl DeviceMemory {
         Self { handle, address: 0, mapped: ptr::null_mut(), size: 0, context: ptr::null_mut() }
     }
 
+    /// Address of a place in the memory, 0 if the device gives none.
+    #[inline(always)]
+    pub(crate) fn address_at(&self, offset: u64) -> u64 {
+        if self.address == 0 { 0 } else { self.address.wrapping_add(offset) }
+    }
+
     /// Whether address, or else mapping, is a multiple of `alignment`. A bare handle is trusted.
     pub(crate) fn is_aligned(&self, alignment: u64) -> bool {
         let at = if self.address != 0 { self.address } else { self.mapped.addr() as u64 };

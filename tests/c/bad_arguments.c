@@ -48,8 +48,8 @@ static void null_is_an_error_and_not_a_crash(void) {
   INVALID(slicepool_allocator_destroy(NULL, SLICEPOOL_DESTROY_FORCE, NULL));
   INVALID(slicepool_allocator_abandon(NULL, 0));
   INVALID(slicepool_allocator_abandon(NULL, SLICEPOOL_ABANDON_FORKED));
-  INVALID(slicepool_trim(NULL, 0));
-  INVALID(slicepool_cleanup(NULL));
+  INVALID(slicepool_trim(NULL, 0, NULL));
+  INVALID(slicepool_cleanup(NULL, NULL));
 
   INVALID(slicepool_allocate(NULL, &request, &slice));
   INVALID(slicepool_allocate(world.allocator, NULL, &slice));
@@ -306,7 +306,7 @@ static void callbacks_that_belong_together_are_given_together_or_refused_by_name
       host.deallocate = cases[i].deallocate ? host_deallocate : NULL;
       host.lock = cases[i].lock ? host_lock : NULL;
       host.unlock = cases[i].unlock ? host_lock : NULL;
-      host.yield = with_yield ? host_yield : NULL;
+      host.wait = with_yield ? host_wait : NULL;
       slicepool_result expected = cases[i].missing == NULL ? SLICEPOOL_OK : SLICEPOOL_ERROR_INVALID_ARGUMENT;
       CHECK_RESULT(create_with_host(&host), expected);
       if (cases[i].missing != NULL) CHECK_TEXT(creation_failure.field, cases[i].missing);
@@ -362,7 +362,7 @@ static void sizes_and_alignments_of_every_magnitude_are_served_or_refused(void) 
     check_books(world.allocator, &world.device);
 
     const struct snapshot before = look();
-    OK(slicepool_trim(world.allocator, extremes[s]));
+    OK(slicepool_trim(world.allocator, extremes[s], NULL));
     check_nothing_changed(&before);
     IN_CHILD("grow", {
       slicepool_result grown = slicepool_space_grow(world.space, extremes[s]);
@@ -452,9 +452,9 @@ static void peaks_of_pools_that_add_up_to_more_than_64_bits_are_no_crash(void) {
     pools[0].near_page = SLICEPOOL_NEAR_PAGE_NEVER;
     slicepool_allocator *allocator = create_over(&table, pools, 2, 0);
     OK(slicepool_free(allocator, take(allocator, TWO_63 - 1).id));
-    OK(slicepool_cleanup(allocator));
+    OK(slicepool_cleanup(allocator, NULL));
     OK(slicepool_free(allocator, take(allocator, TWO_63).id));
-    OK(slicepool_cleanup(allocator));
+    OK(slicepool_cleanup(allocator, NULL));
     CHECK_EQ(device.given, 2);
     figures_of(allocator);
     /* And so are pages of both, which are there at the same time. */
@@ -465,8 +465,8 @@ static void peaks_of_pools_that_add_up_to_more_than_64_bits_are_no_crash(void) {
     uint64_t needed = 0;
     OK(slicepool_report_json(allocator, NULL, 0, &needed));
     OK(slicepool_free_many(allocator, ids, 2, NULL));
-    OK(slicepool_trim(allocator, UINT64_MAX));
-    OK(slicepool_trim(allocator, 1));
+    OK(slicepool_trim(allocator, UINT64_MAX, NULL));
+    OK(slicepool_trim(allocator, 1, NULL));
     CHECK_EQ(device.live, 1);
     OK(slicepool_allocator_destroy(allocator, 0, NULL));
   });

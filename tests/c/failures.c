@@ -174,6 +174,8 @@ static void what_a_device_answers_comes_back_in_the_details(void) {
     { SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY, -2, SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY, SLICEPOOL_DEVICE_FAULT_NONE, -2 },
     { SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY, INT_MIN, SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY, SLICEPOOL_DEVICE_FAULT_NONE,
       INT_MIN },
+    { SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY, 0, SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY, SLICEPOOL_DEVICE_FAULT_NONE, 0 },
+    { SLICEPOOL_ERROR_DEVICE_FAILED, 0, SLICEPOOL_ERROR_DEVICE_FAILED, SLICEPOOL_DEVICE_FAULT_REPORTED, 0 },
     { SLICEPOOL_ERROR_DEVICE_FAILED, -4, SLICEPOOL_ERROR_DEVICE_FAILED, SLICEPOOL_DEVICE_FAULT_REPORTED, -4 },
     { SLICEPOOL_ERROR_DEVICE_FAILED, 700, SLICEPOOL_ERROR_DEVICE_FAILED, SLICEPOOL_DEVICE_FAULT_REPORTED, 700 },
     { 12345, 0, SLICEPOOL_ERROR_DEVICE_FAILED, SLICEPOOL_DEVICE_FAULT_UNKNOWN_RESULT, 12345 },
@@ -210,7 +212,7 @@ static void what_a_device_answers_comes_back_in_the_details(void) {
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     device.refusal = cases[i].answer;
     device.refusals = 1;
-    CHECK_RESULT(slicepool_trim(allocator, 0), SLICEPOOL_ERROR_DEVICE_FAILED);
+    CHECK_RESULT(slicepool_trim(allocator, 0, NULL), SLICEPOOL_ERROR_DEVICE_FAILED);
     slicepool_failure failure = garbage();
     device.refusals = 1;
     CHECK_RESULT(slicepool_allocator_destroy(allocator, 0, &failure), SLICEPOOL_ERROR_DEVICE_FAILED);
@@ -265,10 +267,55 @@ static void nothing_is_touched_after_destroy(void) {
   mock_end(&world.device);
 }
 
+/* A deallocate callback that takes a page and frees it again makes another page idle each time. */
+static void take_and_free_a_page(struct mock_device *device) {
+  slicepool_allocator *allocator = device->hook_data;
+  OK(slicepool_free(allocator, take(allocator, 4096, 0).id));
+}
+
+static void trimming_ends_although_a_callback_makes_pages_idle_all_the_time(void) {
+  struct mock_device device;
+  mock_init(&device);
+  slicepool_allocator *allocator = create(&device, sliced(4096, 0, 0, 256));
+  slicepool_slice slices[3];
+  for (int i = 0; i < 3; i++) slices[i] = take(allocator, 4096, 0);
+  for (int i = 0; i < 3; i++) OK(slicepool_free(allocator, slices[i].id));
+  device.hook_data = allocator;
+  device.in_deallocate = take_and_free_a_page;
+  OK(slicepool_trim(allocator, 0, NULL));
+  CHECK_LE(device.deallocate_calls, 3);
+  OK(slicepool_cleanup(allocator, NULL));
+  CHECK_LE(device.deallocate_calls, 6);
+  /* Destroying takes no page any more, so that it ends as well. */
+  device.in_deallocate = NULL;
+  finish(allocator, &device);
+}
+
+static void a_refused_page_is_reported_by_trim_with_what_the_device_answered(void) {
+  struct mock_device device;
+  mock_init(&device);
+  slicepool_allocator *allocator = create(&device, sliced(4096, 0, 0, 256));
+  OK(slicepool_free(allocator, take(allocator, 100, 0).id));
+  device.refusals = 2;
+  device.refusal = 12345;
+  slicepool_failure failure = garbage();
+  CHECK_RESULT(slicepool_trim(allocator, 0, &failure), SLICEPOOL_ERROR_DEVICE_FAILED);
+  CHECK_FAILURE(failure, .result = SLICEPOOL_ERROR_DEVICE_FAILED, .device_code = 12345,
+                .device_fault = SLICEPOOL_DEVICE_FAULT_REFUSED);
+  failure = garbage();
+  CHECK_RESULT(slicepool_cleanup(allocator, &failure), SLICEPOOL_ERROR_DEVICE_FAILED);
+  CHECK_EQ(failure.device_code, 12345);
+  CHECK_EQ(figures_of(allocator).pages_stuck, 1);
+  OK(slicepool_cleanup(allocator, NULL));
+  finish(allocator, &device);
+}
+
 static const struct test tests[] = {
   TEST(every_number_has_a_text_and_every_code_its_own),
   TEST(details_say_what_the_failure_was_and_nothing_else),
   TEST(what_a_device_answers_comes_back_in_the_details),
+  TEST(trimming_ends_although_a_callback_makes_pages_idle_all_the_time),
+  TEST(a_refused_page_is_reported_by_trim_with_what_the_device_answered),
   TEST(any_answer_but_continue_ends_a_walk),
   TEST(nothing_is_touched_after_destroy),
 };

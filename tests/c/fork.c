@@ -28,7 +28,7 @@ static void *run_hammer(void *argument) {
     uint64_t *id = &ids[i % SLOTS];
     OK(slicepool_free(hammer->allocator, *id));
     *id = take(hammer->allocator, random_between(&state, 1, 2000)).id;
-    if (random_between(&state, 0, 63) == 0) OK(slicepool_trim(hammer->allocator, 0));
+    if (random_between(&state, 0, 63) == 0) OK(slicepool_trim(hammer->allocator, 0, NULL));
     if (random_between(&state, 0, 255) == 0) OK(slicepool_free(hammer->allocator, take(hammer->allocator, 65536).id));
   }
   for (int i = 0; i < SLOTS; i++) OK(slicepool_free(hammer->allocator, ids[i]));
@@ -105,7 +105,7 @@ static void a_callback_that_ran_at_the_fork_is_busy_unless_the_flag_says_forked(
   mock_init(&device);
   slicepool_allocator *allocator = create(&device, sliced(65536, 0, 0, 64));
   OK(slicepool_free(allocator, take(allocator, 100).id));
-  OK(slicepool_cleanup(allocator));
+  OK(slicepool_cleanup(allocator, NULL));
   device.in_allocate = wait_in_callback;
   pthread_t thread;
   CHECK(pthread_create(&thread, NULL, take_one, allocator) == 0);

@@ -44,7 +44,7 @@ static void a_capped_pool_refuses_above_its_cap_and_serves_again_after_a_free(vo
     OK(slicepool_free(allocator, second.id));
     OK(slicepool_free(allocator, third.id));
     CHECK_EQ(figures_of(allocator).reserved_bytes, 2048);
-    OK(slicepool_cleanup(allocator));
+    OK(slicepool_cleanup(allocator, NULL));
     CHECK_EQ(figures_of(allocator).reserved_bytes, 0);
   }
   CHECK_EQ(device.given, 4);
@@ -244,7 +244,7 @@ static void a_page_that_was_cut_differently_is_given_back_when_it_is_empty(void)
   OK(slicepool_free(allocator, b.id));
   OK(slicepool_free(allocator, c.id));
   CHECK_EQ(largest_free_of(allocator), 2048);
-  OK(slicepool_cleanup(allocator));
+  OK(slicepool_cleanup(allocator, NULL));
   slicepool_statistics figures = figures_of(allocator);
   CHECK_EQ(figures.pages, 0);
   CHECK_EQ(figures.reserved_bytes, 0);
@@ -305,7 +305,7 @@ static void more_pages_than_sixteen_bits_count_are_all_found_again(void) {
   check_books(allocator, &device);
   for (uint64_t i = 0; i < count; i++) OK(slicepool_free(allocator, slices[i].id));
   free(slices);
-  OK(slicepool_cleanup(allocator));
+  OK(slicepool_cleanup(allocator, NULL));
   CHECK_EQ(device.live, 0);
   finish(allocator, &device);
 }

@@ -100,9 +100,9 @@ static void call_slicepool_allocator_abandon(struct site *site) {
   }
 }
 
-static void call_slicepool_trim(struct site *site) { OK(slicepool_trim(site->allocator, 0)); }
+static void call_slicepool_trim(struct site *site) { OK(slicepool_trim(site->allocator, 0, NULL)); }
 
-static void call_slicepool_cleanup(struct site *site) { OK(slicepool_cleanup(site->allocator)); }
+static void call_slicepool_cleanup(struct site *site) { OK(slicepool_cleanup(site->allocator, NULL)); }
 
 static void call_slicepool_allocate(struct site *site) {
   slicepool_slice slice = take_if_open(site, 700);
@@ -395,7 +395,7 @@ static void device_deallocate_in_trim(enum lock lock) {
   set_scene(&scene, "device_deallocate_in_trim", lock);
   OK(slicepool_free(scene.site.allocator, take(scene.site.allocator, 4096).id));
   scene.device.in_deallocate = on_device_callback;
-  OK(slicepool_trim(scene.site.allocator, 0));
+  OK(slicepool_trim(scene.site.allocator, 0, NULL));
   end_scene(&scene);
 }
 
@@ -404,7 +404,7 @@ static void device_deallocate_in_cleanup(enum lock lock) {
   set_scene(&scene, "device_deallocate_in_cleanup", lock);
   OK(slicepool_free(scene.site.allocator, take(scene.site.allocator, 4096).id));
   scene.device.in_deallocate = on_device_callback;
-  OK(slicepool_cleanup(scene.site.allocator));
+  OK(slicepool_cleanup(scene.site.allocator, NULL));
   end_scene(&scene);
 }
 

@@ -300,7 +300,7 @@ static void a_page_whose_address_is_not_aligned_is_returned_and_reported(void) {
   CHECK_EQ(figures.stuck_bytes, 64 * KIB);
   CHECK_EQ(figures.pages_stuck, 1);
   CHECK_EQ(figures.pages, 0);
-  OK(slicepool_trim(allocator, 0));
+  OK(slicepool_trim(allocator, 0, NULL));
   CHECK_EQ(device.live, 0);
   device.misalign_by = 0;
   slicepool_slice slice = take_aligned(allocator, 1000, 256);

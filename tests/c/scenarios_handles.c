@@ -32,7 +32,7 @@ static void a_handle_survives_the_cleanup_of_the_pages_around_it(void) {
   OK(slicepool_free(allocator, first.id));
   OK(slicepool_free(allocator, last.id));
   for (int i = 0; i < 3; i++) {
-    OK(slicepool_cleanup(allocator));
+    OK(slicepool_cleanup(allocator, NULL));
     slicepool_slice found = look_up(allocator, middle.id);
     CHECK(same_slice(&found, &middle));
     CHECK_EQ(figures_of(allocator).reserved_bytes, 4096);

@@ -138,7 +138,7 @@ static void *call_everything_at_random(void *argument) {
         OK(slicepool_free_many(allocator, batch, BATCH, NULL));
         break;
       }
-      case 1: OK(slicepool_trim(allocator, random_between(&state, 0, MIB))); break;
+      case 1: OK(slicepool_trim(allocator, random_between(&state, 0, MIB), NULL)); break;
       case 2:
         number = 0;
         OK(slicepool_walk(allocator, count_range, &number));
@@ -351,7 +351,7 @@ static void a_device_callback_may_allocate_and_free_but_not_destroy(void) {
   /* While pages go back, the same holds. */
   device.in_allocate = NULL;
   device.in_deallocate = allocate_from_callback;
-  OK(slicepool_trim(reentry.allocator, 0));
+  OK(slicepool_trim(reentry.allocator, 0, NULL));
   CHECK(reentry.busy >= 2);
   device.in_deallocate = NULL;
   for (uint64_t i = 1; i < reentry.count; i++) OK(slicepool_free(reentry.allocator, reentry.ids[i]));
@@ -442,12 +442,12 @@ static void nonsense_from_a_device_is_a_failed_device_and_leaks_nothing(void) {
   CHECK(other.memory == 0 && other.address == 4096);
   liar.address = 0;
   OK(slicepool_free(allocator, slice.id));
-  OK(slicepool_cleanup(allocator));
+  OK(slicepool_cleanup(allocator, NULL));
   CHECK_EQ(liar.deallocations, 1);
   /* What has come back may be given out again. */
   slicepool_slice again = take(allocator, 4096);
   OK(slicepool_free(allocator, again.id));
-  OK(slicepool_cleanup(allocator));
+  OK(slicepool_cleanup(allocator, NULL));
   OK(slicepool_free(allocator, other.id));
   liar.address = 4096;
   OK(slicepool_allocator_destroy(allocator, 0, NULL));
@@ -559,7 +559,7 @@ static void pages_taken_by_a_call_that_fails_half_way_go_back(void) {
   CHECK_RESULT(slicepool_allocate_many(allocator, requests, 5, slices), SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY);
   CHECK_EQ(figures_of(allocator).pages_stuck, 1);
   CHECK_EQ(device.live, 2);
-  OK(slicepool_trim(allocator, 0));
+  OK(slicepool_trim(allocator, 0, NULL));
   CHECK_EQ(device.live, 1);
   device.fail_at = 0;
   OK(slicepool_allocate_many(allocator, requests, 5, slices));
@@ -578,7 +578,7 @@ static void a_page_that_the_device_refuses_is_kept_and_asked_about_again(void) {
   OK(slicepool_free_many(allocator, ids, 3, NULL));
   device.refusals = 1;
   device.refusal = 12345;
-  CHECK_RESULT(slicepool_trim(allocator, 0), SLICEPOOL_ERROR_DEVICE_FAILED);
+  CHECK_RESULT(slicepool_trim(allocator, 0, NULL), SLICEPOOL_ERROR_DEVICE_FAILED);
   slicepool_statistics figures = figures_of(allocator);
   CHECK_EQ(figures.pages_stuck, 1);
   CHECK_EQ(figures.stuck_bytes, 4096);

@@ -212,7 +212,7 @@ static inline void host_deallocate(void *user_data, void *memory, uint64_t size,
 
 static inline void host_lock(void *user_data) { (void)user_data; }
 
-static inline void host_yield(void *user_data, uint32_t attempt) {
+static inline void host_wait(void *user_data, uint32_t attempt) {
   (void)user_data;
   (void)attempt;
 }

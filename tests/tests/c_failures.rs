@@ -8,6 +8,8 @@ slicepool_tests::c_tests! { "tests/c/failures.c":
     every_number_has_a_text_and_every_code_its_own,
     details_say_what_the_failure_was_and_nothing_else,
     what_a_device_answers_comes_back_in_the_details,
+    trimming_ends_although_a_callback_makes_pages_idle_all_the_time,
+    a_refused_page_is_reported_by_trim_with_what_the_device_answered,
     any_answer_but_continue_ends_a_walk,
     nothing_is_touched_after_destroy,
 }

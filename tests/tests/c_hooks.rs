@@ -14,6 +14,6 @@ slicepool_tests::c_tests! { "tests/c/hooks.c":
     threads_share_one_plain_mutex,
     allocators_may_share_one_mutex,
     no_lock_hook_is_called_when_the_caller_synchronises,
-    a_request_waits_for_a_growing_page_by_the_yield_hook,
-    the_yield_hook_serves_a_contended_spin_lock,
+    a_request_waits_for_a_growing_page_by_the_wait_hook,
+    the_wait_hook_serves_a_contended_spin_lock,
 }

@@ -13,7 +13,7 @@ use core::ops::Index;
 const PER_LOCK: u32 = 64;
 
 /// The slices of [`Allocator::allocate_many`], in the order of the requests.
-pub struct Batch(Array<Slice>);
+pub struct Batch(Array<Option<Slice>>);
 
 impl Batch {
     /// How many there are.
@@ -28,14 +28,18 @@ impl Batch {
 
     /// The slices in order.
     pub fn iter(&self) -> impl Iterator<Item = &Slice> {
-        self.0.iter()
+        // All are there: a batch is made when the last one has been placed.
+        self.0.iter().flatten()
     }
 }
 
 impl Index<usize> for Batch {
     type Output = Slice;
     fn index(&self, index: usize) -> &Slice {
-        &self.0[u32::try_from(index).unwrap_or(u32::MAX)]
+        match &self.0[u32::try_from(index).unwrap_or(u32::MAX)] {
+            Some(slice) => slice,
+            None => unreachable!("a batch is made when the last slice has been placed"),
+        }
     }
 }
 
@@ -89,24 +93,17 @@ impl<D: Device> Allocator<D> {
             Ok(self.pools[i].pool.lock().pages.next_serial())
         })
         .map_err(whole)?;
-        let mut done = 0;
         let mut placed = Array::try_new(self.options.memory, count, |_| Ok(None)).map_err(whole)?;
         for i in 0..count {
             match request(i).and_then(|request| self.allocate(&request)) {
                 Ok(slice) => placed[i] = Some(slice),
                 Err(error) => {
-                    self.take_back(&placed, done, &serials);
+                    self.take_back(&placed, i, &serials);
                     return Err(BatchError { index: i, error });
                 }
             }
-            done = i + 1;
         }
-        let batch =
-            Array::try_new(self.options.memory, count, |i| placed[i].ok_or(Error::OutOfHostMemory { bytes: 0 }));
-        batch.map(Batch).map_err(|error| {
-            self.take_back(&placed, done, &serials);
-            whole(error)
-        })
+        Ok(Batch(placed))
     }
 
     /// Frees the first `done` slices, last first, and gives the pages back that were taken for them.
@@ -140,6 +137,7 @@ impl<D: Device> Allocator<D> {
     /// `None` for one to skip.
     ///
     /// The slices are claimed first, so that no other thread frees them in between, and freed once all are claimed.
+    /// Another free of one of them is refused as stale meanwhile, even if this call is refused in the end.
     pub fn free_each(&self, count: u32, id: impl Fn(u32) -> Option<SliceId>) -> Result<(), BatchError> {
         let claimed = self.for_each_slot(count, &id, |pool, id| {
             let slot = pool.slicer.resolve(id)?;

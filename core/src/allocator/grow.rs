@@ -234,13 +234,15 @@ impl<D: Device> Allocator<D> {
                 drop(pool);
                 self.finish_return(cell, page, &memory, &mut refusal);
             }
-            // Other pools' pages count towards what stays.
-            while let Some((page, memory)) = {
+            // Only pages that are idle now: callbacks, and other threads, may make others idle for ever.
+            let idle = cell.pool.lock().pages.idle_count();
+            for _ in 0..idle {
+                // Other pools' pages count towards what stays.
                 let others = self.reserved_elsewhere(index);
                 let mut pool = cell.pool.lock();
-                let page = pool.idle_above(min_keep_bytes.saturating_sub(others));
-                page.map(|page| (page, pool.begin_return(page)))
-            } {
+                let Some(page) = pool.idle_above(min_keep_bytes.saturating_sub(others)) else { break };
+                let memory = pool.begin_return(page);
+                drop(pool);
                 self.finish_return(cell, page, &memory, &mut refusal);
             }
         }

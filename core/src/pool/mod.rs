@@ -199,6 +199,8 @@ pub struct Range {
     pub size: u64,
     /// Bytes asked for, 0 for a free range.
     pub requested: u64,
+    /// Address of the range as the device sees it, 0 if the device gives none.
+    pub address: u64,
 }
 
 /// What a pool's lock guards.
@@ -299,7 +301,7 @@ impl Pool {
             memory: memory.handle,
             offset,
             size: self.rules.bytes(node.size.get()),
-            address: if memory.address == 0 { 0 } else { memory.address.wrapping_add(offset) },
+            address: memory.address_at(offset),
             mapped: if memory.mapped.is_null() { memory.mapped } else { memory.mapped.wrapping_add(offset as usize) },
         }
     }
@@ -478,14 +480,16 @@ impl Pool {
         if !live && !node.is_free() {
             return None;
         }
-        let size = self.rules.bytes(node.size.get());
+        let (offset, size) = (self.rules.bytes(node.offset.get()), self.rules.bytes(node.size.get()));
+        let memory = &self.pages[node.page.get()].memory;
         Some(Range {
             pool,
             id: live.then(|| self.slicer.id(slot)),
-            memory: self.pages[node.page.get()].memory.handle,
-            offset: self.rules.bytes(node.offset.get()),
+            memory: memory.handle,
+            offset,
             size,
             requested: if live { size - u64::from(node.link_a.get()) } else { 0 },
+            address: memory.address_at(offset),
         })
     }
 
