@@ -270,7 +270,7 @@ static void nothing_is_touched_after_destroy(void) {
 /* A deallocate callback that takes a page and frees it again makes another page idle each time. */
 static void take_and_free_a_page(struct mock_device *device) {
   slicepool_allocator *allocator = device->hook_data;
-  OK(slicepool_free(allocator, take(allocator, 4096, 0).id));
+  OK(slicepool_free(allocator, take(allocator, 4096).id));
 }
 
 static void trimming_ends_although_a_callback_makes_pages_idle_all_the_time(void) {
@@ -278,7 +278,7 @@ static void trimming_ends_although_a_callback_makes_pages_idle_all_the_time(void
   mock_init(&device);
   slicepool_allocator *allocator = create(&device, sliced(4096, 0, 0, 256));
   slicepool_slice slices[3];
-  for (int i = 0; i < 3; i++) slices[i] = take(allocator, 4096, 0);
+  for (int i = 0; i < 3; i++) slices[i] = take(allocator, 4096);
   for (int i = 0; i < 3; i++) OK(slicepool_free(allocator, slices[i].id));
   device.hook_data = allocator;
   device.in_deallocate = take_and_free_a_page;
@@ -295,7 +295,7 @@ static void a_refused_page_is_reported_by_trim_with_what_the_device_answered(voi
   struct mock_device device;
   mock_init(&device);
   slicepool_allocator *allocator = create(&device, sliced(4096, 0, 0, 256));
-  OK(slicepool_free(allocator, take(allocator, 100, 0).id));
+  OK(slicepool_free(allocator, take(allocator, 100).id));
   device.refusals = 2;
   device.refusal = 12345;
   slicepool_failure failure = garbage();
