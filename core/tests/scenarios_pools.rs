@@ -1,14 +1,13 @@
-//! What sliced pools promise: pages, caps, routing, trim. Numbers of `pools.md`, sections 2 and 8.
+//! What sliced pools promise: pages, caps, routing. Numbers of `pools.md`, sections 2 and 8.
 
 mod common;
 
 use common::books::{assert_agree, ranges};
-use common::devices::{KEPT, LedgerDevice, NONE_LEFT};
+use common::devices::{LedgerDevice, NONE_LEFT};
 use common::random::Random;
 use common::{K, M};
 use slicepool_core::{
-    Allocator, AllocatorOptions, DeviceFault, Error, MemoryType, NearPage, PoolOptions, PoolType, Request, Slice,
-    SliceId,
+    Allocator, AllocatorOptions, Error, MemoryType, NearPage, PoolOptions, PoolType, Request, SliceId,
 };
 
 /// Largest page 128 MiB, alignment 32.
@@ -393,181 +392,7 @@ fn the_most_generous_limit_is_named_when_no_pool_accepts() {
     assert_eq!(device.calls(), 0);
 }
 
-// ---- giving pages back
-
-fn allocator_with_idle_pages(device: &LedgerDevice, count: u64) -> Allocator<&LedgerDevice> {
-    let allocator = over(device, &[sliced(M, M, None)]);
-    let ids: Vec<_> = (0..count).map(|_| allocate(&allocator, M)).collect();
-    for id in ids {
-        allocator.free(id).unwrap();
-    }
-    assert_eq!(allocator.statistics().pages_idle, count as u32);
-    allocator
-}
-
-/// Section 7: trim goes down to a floor, and not below it.
-#[test]
-fn trim_keeps_at_least_the_bytes_it_is_told_to_keep() {
-    for (keep, pages) in
-        [(u64::MAX, 4), (4 * M, 4), (4 * M - 1, 4), (3 * M + 1, 4), (3 * M, 3), (5 * M / 2, 3), (1, 1), (0, 0)]
-    {
-        let device = LedgerDevice::new();
-        let allocator = allocator_with_idle_pages(&device, 4);
-        allocator.trim(keep).unwrap();
-        assert_eq!(device.pages(), pages, "keep {keep}");
-        assert_agree(&allocator, &device);
-        // Again and again costs nothing.
-        let calls = device.calls();
-        allocator.trim(keep).unwrap();
-        assert_eq!(device.calls(), calls);
-    }
-}
-
-/// Section 7: what is live counts towards the floor, in whatever pool it is.
-#[test]
-fn live_pages_of_all_pools_count_towards_the_floor_of_a_trim() {
-    let device = LedgerDevice::new();
-    let allocator = over(&device, &[sliced(M, M, None), sliced(4 * M, 4 * M, None)]);
-    let small: Vec<_> = (0..3).map(|_| allocate(&allocator, M)).collect();
-    allocate(&allocator, 4 * M);
-    for id in small {
-        allocator.free(id).unwrap();
-    }
-    allocator.trim(5 * M).unwrap();
-    assert_eq!(allocator.statistics().reserved, 5 * M);
-    allocator.trim(4 * M).unwrap();
-    assert_eq!(allocator.statistics().reserved, 4 * M);
-    allocator.cleanup().unwrap();
-    assert_eq!(allocator.statistics().reserved, 4 * M);
-    assert_agree(&allocator, &device);
-}
-
-/// Section 7: oldest idle first.
-#[test]
-fn trim_gives_back_the_page_that_has_been_idle_the_longest() {
-    let device = LedgerDevice::new();
-    let allocator = over(&device, &[sliced(M, M, None)]);
-    let slices: Vec<_> = (0..3).map(|_| allocator.allocate(&Request::new(M)).unwrap()).collect();
-    for index in [1, 2, 0] {
-        allocator.free(slices[index].id).unwrap();
-    }
-    for (keep, gone) in [(2 * M, 1), (M, 2), (0, 0)] {
-        assert!(device.is_out(slices[gone].memory));
-        allocator.trim(keep).unwrap();
-        assert!(!device.is_out(slices[gone].memory));
-        assert_agree(&allocator, &device);
-    }
-}
-
-/// Section 7: a page in which one byte is live stays, and its slice with it.
-#[test]
-fn cleanup_leaves_pages_with_live_slices_alone() {
-    let device = LedgerDevice::new();
-    let allocator = over(&device, &[sliced(K, K, None)]);
-    let slices: Vec<_> = (0..30).map(|_| allocator.allocate(&Request::new(500)).unwrap()).collect();
-    let (kept, freed): (Vec<_>, Vec<Slice>) = slices.iter().partition(|slice| slice.memory % 3 == 0);
-    for slice in freed {
-        allocator.free(slice.id).unwrap();
-    }
-    allocator.cleanup().unwrap();
-    for slice in &kept {
-        assert_eq!(allocator.get(slice.id), Ok(*slice));
-    }
-    assert_eq!(device.pages(), kept.len() as u64 / 2);
-    assert_agree(&allocator, &device);
-}
-
-/// Reliability: a device that refuses to take memory back.
-#[test]
-fn a_page_that_the_device_refuses_to_take_back_is_counted_as_stuck_and_tried_again() {
-    let device = LedgerDevice::new();
-    let allocator = allocator_with_idle_pages(&device, 3);
-    let refused = Error::DeviceFailed { fault: DeviceFault::Refused, code: KEPT };
-
-    device.keep_everything(true);
-    assert_eq!(allocator.trim(2 * M), Err(refused));
-    let figures = allocator.statistics();
-    assert_eq!((figures.stuck, figures.pages_stuck, figures.pages, figures.reserved), (M, 1, 2, 3 * M));
-    assert_agree(&allocator, &device);
-    // A stuck page is tried again, whatever the floor. It does not count as idle memory.
-    assert_eq!(allocator.trim(u64::MAX), Err(refused));
-    assert_eq!(device.deallocate_refused(), 2);
-    assert_eq!(allocator.trim(0), Err(refused));
-    let figures = allocator.statistics();
-    assert_eq!((figures.stuck, figures.pages_stuck, figures.free, figures.pages), (3 * M, 3, 0, 0));
-    assert_agree(&allocator, &device);
-    // Nothing is placed in a stuck page.
-    let slice = allocate(&allocator, 100);
-    assert_eq!((device.given(), allocator.statistics().reserved), (4, 4 * M));
-    allocator.free(slice).unwrap();
-
-    device.keep_everything(false);
-    allocator.trim(u64::MAX).unwrap();
-    let figures = allocator.statistics();
-    assert_eq!((figures.stuck, figures.pages_stuck, figures.reserved), (0, 0, M));
-    assert_eq!(device.taken(), 3);
-    assert_agree(&allocator, &device);
-}
-
-/// Reliability: the same at the end.
-#[test]
-fn destroy_tries_stuck_pages_again_and_hands_the_allocator_back_while_one_is_left() {
-    let device = LedgerDevice::new();
-    let allocator = allocator_with_idle_pages(&device, 2);
-    device.keep_everything(true);
-    let refused = Error::DeviceFailed { fault: DeviceFault::Refused, code: KEPT };
-    let Err((allocator, error)) = allocator.destroy() else { panic!("the pages cannot have gone") };
-    assert_eq!(error, refused);
-    assert_eq!((allocator.statistics().pages_stuck, device.pages()), (2, 2));
-    assert_agree(&allocator, &device);
-    device.keep_everything(false);
-    assert!(allocator.destroy().is_ok());
-    assert_eq!((device.pages(), device.taken()), (0, 2));
-}
-
-/// Reliability: dropping gives back what can be given back, stuck or live.
-#[test]
-fn dropping_an_allocator_returns_live_idle_and_stuck_pages_alike() {
-    let device = LedgerDevice::new();
-    let allocator = allocator_with_idle_pages(&device, 2);
-    device.keep_everything(true);
-    assert!(allocator.trim(M).is_err());
-    device.keep_everything(false);
-    allocate(&allocator, 10);
-    allocate(&allocator, M);
-    assert_eq!(device.pages(), 3);
-    drop(allocator);
-    assert_eq!((device.pages(), device.taken()), (0, 3));
-}
-
-/// Reliability: a stuck page still counts against the cap, because the device still holds it for the pool.
-#[test]
-fn stuck_pages_count_against_the_cap() {
-    let device = LedgerDevice::new();
-    let allocator = over(&device, &[sliced(K, K, Some(2 * K))]);
-    let id = allocate(&allocator, K);
-    allocator.free(id).unwrap();
-    device.keep_everything(true);
-    assert!(allocator.cleanup().is_err());
-    allocate(&allocator, K);
-    assert_eq!(allocator.allocate(&Request::new(K)), Err(full(K, 2 * K, K, 0)));
-    device.keep_everything(false);
-    allocator.trim(u64::MAX).unwrap();
-    allocate(&allocator, K);
-    assert_agree(&allocator, &device);
-}
-
-/// Abandoning says nothing to the device.
-#[test]
-fn abandon_makes_no_device_call_whatever_is_live() {
-    let device = LedgerDevice::new();
-    let allocator = allocator_with_idle_pages(&device, 2);
-    allocate(&allocator, 10);
-    let calls = device.calls();
-    allocator.abandon();
-    assert_eq!((device.calls(), device.pages()), (calls, 2));
-    device.write_off();
-}
+// ---- configuration
 
 /// The report carries the effective configuration: here the page shrunk to the cap.
 #[test]
@@ -580,7 +405,7 @@ fn the_report_shows_the_configuration_that_is_in_effect() {
     for part in [
         "\"page_size\":992,\"max_slice_size\":992,\"max_pool_size\":992,\"granule\":32",
         "\"page_size\":4096,\"max_slice_size\":64,\"max_pool_size\":null,\"granule\":32",
-        "\"reserved\":992,\"in_use\":10,\"padding\":22,\"free\":960",
+        "\"reserved_bytes\":992,\"in_use_bytes\":10,\"padding_bytes\":22,\"free_bytes\":960",
     ] {
         assert!(report.contains(part), "{part} in {report}");
     }

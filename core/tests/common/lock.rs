@@ -1,13 +1,19 @@
 //! A lock that notices when its rules are broken.
 
 use slicepool_core::LockKind;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 thread_local! {
     /// Watched locks this thread holds.
     static HELD: Cell<u32> = const { Cell::new(0) };
+    static BEFORE_NEXT: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
+}
+
+/// Runs `action` once, when this thread is about to take a [`WatchedLock`]: puts another thread's work exactly there.
+pub(crate) fn before_next(action: impl FnOnce() + 'static) {
+    BEFORE_NEXT.set(Some(Box::new(action)));
 }
 
 /// Whether this thread is inside a [`WatchedLock`].
@@ -50,6 +56,9 @@ impl WatchedLock {
 unsafe extern "C" fn lock(user_data: *mut c_void) {
     // SAFETY: `kind` passed a `WatchedLock`, which outlives the allocator.
     let it = unsafe { &*user_data.cast::<WatchedLock>() };
+    if let Some(action) = BEFORE_NEXT.take() {
+        action();
+    }
     it.taken.fetch_add(1, Ordering::Relaxed);
     if HELD.get() != 0 {
         // Waiting would be for ever. Whoever called gets in and the test fails later.

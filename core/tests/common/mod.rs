@@ -7,6 +7,7 @@ pub(crate) mod books;
 pub(crate) mod devices;
 pub(crate) mod host;
 pub(crate) mod lock;
+pub(crate) mod meeting;
 pub(crate) mod random;
 
 /// 2^10 bytes.

@@ -1,0 +1,260 @@
+//! Host memory: what is asked for when, that it goes back, and what happens when there is none.
+
+mod common;
+
+use common::books::{Snapshot, assert_agree, ranges};
+use common::devices::LedgerDevice;
+use common::host::HostLedger;
+use common::random::Random;
+use common::{K, M};
+use slicepool_core::{Allocator, AllocatorOptions, Device, Error, PoolOptions, Request, Slice};
+
+fn place<D: Device>(allocator: &Allocator<D>, size: u64) -> Slice {
+    allocator.allocate(&Request::new(size)).unwrap()
+}
+
+fn pool(page_size: u64) -> PoolOptions {
+    PoolOptions::sliced_pages(page_size, page_size, None)
+}
+
+// ---- asking and giving back
+
+/// The whole life of an allocator, to be interrupted anywhere.
+fn live_through(device: &LedgerDevice, host: &HostLedger) -> Result<(), Error> {
+    let pools = [PoolOptions::sliced_pages(64 * K, 4 * K, Some(M)), PoolOptions::sliced_pages(M, M, None)];
+    let allocator = Allocator::try_new(device, &pools, AllocatorOptions::default().with_memory(host.memory()))?;
+    let mut live = Vec::new();
+    for i in 0..300 {
+        live.push(allocator.allocate(&Request::new(1 + i * 777 % (32 * K)))?.id);
+    }
+    let requests = [Request::new(5000); 100];
+    let batch = allocator.allocate_many(&requests).map_err(|refused| refused.error)?;
+    for id in live {
+        allocator.free(id)?;
+    }
+    let ids: Vec<_> = batch.iter().map(|slice| slice.id).collect();
+    allocator.free_many(&ids).map_err(|refused| refused.error)?;
+    allocator.destroy().map(drop).map_err(|(_, error)| error)
+}
+
+/// Reliability: host memory goes back, whatever happens.
+#[test]
+fn all_host_memory_and_all_pages_are_given_back_at_the_end() {
+    let host = HostLedger::new();
+    let device = LedgerDevice::new();
+    assert_eq!(live_through(&device, &host), Ok(()));
+    host.assert_all_returned();
+    device.assert_all_returned();
+    assert!(host.calls() > 15 && device.given() > 5, "{} {}", host.calls(), device.given());
+    assert_eq!(device.given(), device.taken());
+}
+
+/// Reliability: the k-th host allocation fails, for every k, once and from then on; the allocator is dropped there.
+#[test]
+fn an_allocator_that_host_memory_fails_anywhere_leaks_nothing() {
+    for k in 1.. {
+        for for_ever in [false, true] {
+            let host = HostLedger::new();
+            let device = LedgerDevice::new();
+            if for_ever {
+                host.fail_from(k);
+            } else {
+                host.fail_once(k);
+            }
+            let result = live_through(&device, &host);
+            host.assert_all_returned();
+            device.assert_all_returned();
+            if host.refused() == 0 {
+                assert_eq!(result, Ok(()));
+                assert!(k > 15);
+                return;
+            }
+            // Where one call fails, the other pool may still serve.
+            let served = result.is_ok() && !for_ever;
+            let refused = matches!(result, Err(Error::OutOfHostMemory { bytes }) if bytes > 0);
+            assert!(served || refused, "{k}: {result:?}");
+        }
+    }
+}
+
+/// DESIGN: growth of the books happens in the warm-up only.
+#[test]
+fn the_steady_path_asks_for_no_host_memory() {
+    let mut random = Random::with_seed_or(7);
+    let host = HostLedger::new();
+    let device = LedgerDevice::new();
+    let pools = [PoolOptions::sliced_pages(16 * M, 16 * M, None)];
+    let allocator =
+        Allocator::try_new(&device, &pools, AllocatorOptions::default().with_memory(host.memory())).unwrap();
+    let mut live: Vec<_> = (0..1000).map(|_| place(&allocator, random.within(1, 8000)).id).collect();
+    // Half of the slices are free from now on, and their nodes serve whatever comes.
+    for _ in 0..500 {
+        allocator.free(random.take(&mut live)).unwrap();
+    }
+    let (calls, device_calls) = (host.calls(), device.calls());
+    for _ in 0..200_000 {
+        allocator.free(random.take(&mut live)).unwrap();
+        let slice = allocator.allocate(&Request::new(random.within(1, 8000)).aligned(1 << random.below(13))).unwrap();
+        let _ = allocator.try_resize(slice.id, random.within(1, 8000));
+        allocator.get(slice.id).unwrap();
+        live.push(slice.id);
+    }
+    allocator.statistics();
+    allocator.largest_free();
+    ranges(&allocator);
+    allocator.trim(0).unwrap();
+    assert_eq!((host.calls(), device.calls()), (calls, device_calls));
+    assert_agree(&allocator, &device);
+}
+// ---- failing host memory
+
+/// Reliability: for every k, the k-th host allocation of a call fails, once and from then on. Nothing has changed then,
+/// and the same call succeeds afterwards.
+fn fail_each_host_allocation(
+    pools: &[PoolOptions],
+    prepare: impl Fn(&Allocator<&LedgerDevice>) -> Vec<Slice>,
+    call: impl Fn(&Allocator<&LedgerDevice>, &[Slice]) -> Result<(), Error>,
+) -> u64 {
+    let mut failures = 0;
+    for for_ever in [false, true] {
+        for k in 1.. {
+            let host = HostLedger::new();
+            let device = LedgerDevice::new();
+            let options = AllocatorOptions::default().with_memory(host.memory());
+            let allocator = Allocator::try_new(&device, pools, options).unwrap();
+            let prepared = prepare(&allocator);
+            let before = Snapshot::of(&allocator);
+            if for_ever {
+                host.fail_from(k);
+            } else {
+                host.fail_once(k);
+            }
+            let result = call(&allocator, &prepared);
+            let hit = host.refused() != 0;
+            host.stop_failing();
+            if result.is_err() {
+                failures += 1;
+                assert!(matches!(result, Err(Error::OutOfHostMemory { bytes: 1.. })), "k = {k}: {result:?}");
+                assert_eq!(Snapshot::of(&allocator), before, "k = {k}");
+                assert_agree(&allocator, &device);
+                assert_eq!(call(&allocator, &prepared), Ok(()), "k = {k}, again");
+            }
+            assert_agree(&allocator, &device);
+            host.assert_used_rightly();
+            assert!(hit || result.is_ok());
+            if !hit {
+                break;
+            }
+        }
+    }
+    failures
+}
+
+/// Reliability: creation.
+#[test]
+fn creation_that_host_memory_fails_is_refused_and_leaves_nothing_behind() {
+    for k in 1.. {
+        let host = HostLedger::new();
+        let device = LedgerDevice::new();
+        host.fail_once(k);
+        let pools = [pool(4096), pool(M), pool(64 * M)];
+        let options = AllocatorOptions::default().with_memory(host.memory());
+        let result = Allocator::try_new(&device, &pools, options).map(drop);
+        host.assert_all_returned();
+        assert_eq!(device.calls(), 0);
+        if host.refused() == 0 {
+            assert_eq!(result, Ok(()));
+            assert!(k > 6, "three pools are made with {k} allocations");
+            return;
+        }
+        assert!(matches!(result, Err(Error::OutOfHostMemory { bytes: 1.. })), "{result:?}");
+    }
+}
+
+/// Reliability, row 7: a growth needs nodes, a page record and a ledger entry.
+#[test]
+fn the_first_growth_that_host_memory_fails_changes_nothing_and_can_be_tried_again() {
+    let failures = fail_each_host_allocation(
+        &[pool(4096)],
+        |_| Vec::new(),
+        |allocator, _| allocator.allocate(&Request::new(100)).map(drop),
+    );
+    assert!(failures >= 4, "{failures}");
+}
+
+/// Reliability, row 7: the array of page records grows.
+#[test]
+fn a_growth_for_which_the_page_records_run_out_changes_nothing_and_can_be_tried_again() {
+    for pages in [8, 16, 30, 31, 32, 33, 64] {
+        fail_each_host_allocation(
+            &[pool(4096)],
+            |allocator| (0..pages).map(|_| place(allocator, 4096)).collect(),
+            |allocator, _| allocator.allocate(&Request::new(4096)).map(drop),
+        );
+    }
+}
+
+/// Reliability, row 7: the array of nodes grows.
+#[test]
+fn a_slice_for_which_the_nodes_run_out_changes_nothing_and_can_be_tried_again() {
+    let mut failures = 0;
+    for count in 1..70 {
+        failures += fail_each_host_allocation(
+            &[pool(M)],
+            |allocator| (0..count).map(|_| place(allocator, 100)).collect(),
+            |allocator, _| allocator.allocate(&Request::new(100)).map(drop),
+        );
+    }
+    assert!(failures >= 4, "{failures}");
+}
+
+/// Reliability, row 7: many growths in one call, and the list of the answers.
+#[test]
+fn a_batch_that_host_memory_fails_changes_nothing_and_can_be_tried_again() {
+    let failures = fail_each_host_allocation(
+        &[pool(4096), pool(64 * K)],
+        |allocator| [100, 5000, 3000].map(|size| place(allocator, size)).to_vec(),
+        |allocator, _| {
+            let batch = allocator.allocate_each(80, |i| Ok(Request::new(1 + u64::from(i) * 97)));
+            batch.map(drop).map_err(|refused| refused.error)
+        },
+    );
+    assert!(failures >= 10, "{failures}");
+}
+
+/// Reliability, row 7: a hole that comes into being.
+#[test]
+fn a_resize_that_host_memory_fails_changes_nothing_and_can_be_tried_again() {
+    let mut failures = 0;
+    for count in 2..70 {
+        failures += fail_each_host_allocation(
+            &[pool(M)],
+            |allocator| (0..count).map(|_| place(allocator, 1000)).collect(),
+            // A new hole between the first slice and the second needs a node.
+            |allocator, slices| allocator.try_resize(slices[0].id, 100).map(drop),
+        );
+    }
+    assert!(failures >= 4, "{failures}");
+}
+
+/// Reliability: freeing and giving back need no host memory at all.
+#[test]
+fn freeing_trimming_and_destroying_ask_for_no_host_memory() {
+    let host = HostLedger::new();
+    let device = LedgerDevice::new();
+    let options = AllocatorOptions::default().with_memory(host.memory());
+    let allocator = Allocator::try_new(&device, &[pool(64 * K)], options).unwrap();
+    let slices: Vec<_> = (0..2000).map(|i| place(&allocator, 1 + i * 31 % 5000)).collect();
+    host.fail_from(1);
+    let calls = host.calls();
+    for slice in slices.iter().step_by(2) {
+        allocator.free(slice.id).unwrap();
+    }
+    let rest: Vec<_> = slices.iter().skip(1).step_by(2).map(|slice| slice.id).collect();
+    allocator.free_many(&rest).unwrap();
+    allocator.trim(3 * 64 * K).unwrap();
+    assert_eq!(device.pages(), 3);
+    assert_agree(&allocator, &device);
+    assert!(allocator.destroy().is_ok());
+    assert_eq!(host.calls(), calls);
+}

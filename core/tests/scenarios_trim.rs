@@ -1,0 +1,204 @@
+//! Giving pages back: how many, which, and what if the device refuses. `pools.md`, section 7, and `reliability.md`.
+
+mod common;
+
+use common::books::assert_agree;
+use common::devices::{KEPT, LedgerDevice};
+use common::{K, M};
+use slicepool_core::{
+    Allocator, AllocatorOptions, DeviceFault, Error, MemoryType, PoolOptions, Request, Slice, SliceId,
+};
+
+/// Largest page 128 MiB, alignment 32.
+const MEMORY: MemoryType = MemoryType::new(128 * M, 32);
+
+fn sliced(page_size: u64, max_slice_size: u64, max_pool_size: Option<u64>) -> PoolOptions {
+    PoolOptions::sliced_pages(page_size, max_slice_size, max_pool_size).with_granule(32)
+}
+
+fn over<'a>(device: &'a LedgerDevice, pools: &[PoolOptions]) -> Allocator<&'a LedgerDevice> {
+    Allocator::try_new(device, pools, AllocatorOptions::default().with_memory_type(MEMORY)).unwrap()
+}
+
+fn allocate(allocator: &Allocator<&LedgerDevice>, size: u64) -> SliceId {
+    allocator.allocate(&Request::new(size)).unwrap().id
+}
+
+/// The capacity error with no growth under way.
+fn full(size: u64, capacity: u64, in_use: u64, largest_free: u64) -> Error {
+    Error::PoolCapacityExceeded { size, capacity, in_use, largest_free, growths_in_flight: 0 }
+}
+
+fn allocator_with_idle_pages(device: &LedgerDevice, count: u64) -> Allocator<&LedgerDevice> {
+    let allocator = over(device, &[sliced(M, M, None)]);
+    let ids: Vec<_> = (0..count).map(|_| allocate(&allocator, M)).collect();
+    for id in ids {
+        allocator.free(id).unwrap();
+    }
+    assert_eq!(allocator.statistics().pages_idle, count as u32);
+    allocator
+}
+
+/// Section 7: trim goes down to a floor, and not below it.
+#[test]
+fn trim_keeps_at_least_the_bytes_it_is_told_to_keep() {
+    for (keep, pages) in
+        [(u64::MAX, 4), (4 * M, 4), (4 * M - 1, 4), (3 * M + 1, 4), (3 * M, 3), (5 * M / 2, 3), (1, 1), (0, 0)]
+    {
+        let device = LedgerDevice::new();
+        let allocator = allocator_with_idle_pages(&device, 4);
+        allocator.trim(keep).unwrap();
+        assert_eq!(device.pages(), pages, "keep {keep}");
+        assert_agree(&allocator, &device);
+        // Again and again costs nothing.
+        let calls = device.calls();
+        allocator.trim(keep).unwrap();
+        assert_eq!(device.calls(), calls);
+    }
+}
+
+/// Section 7: what is live counts towards the floor, in whatever pool it is.
+#[test]
+fn live_pages_of_all_pools_count_towards_the_floor_of_a_trim() {
+    let device = LedgerDevice::new();
+    let allocator = over(&device, &[sliced(M, M, None), sliced(4 * M, 4 * M, None)]);
+    let small: Vec<_> = (0..3).map(|_| allocate(&allocator, M)).collect();
+    allocate(&allocator, 4 * M);
+    for id in small {
+        allocator.free(id).unwrap();
+    }
+    allocator.trim(5 * M).unwrap();
+    assert_eq!(allocator.statistics().reserved, 5 * M);
+    allocator.trim(4 * M).unwrap();
+    assert_eq!(allocator.statistics().reserved, 4 * M);
+    allocator.cleanup().unwrap();
+    assert_eq!(allocator.statistics().reserved, 4 * M);
+    assert_agree(&allocator, &device);
+}
+
+/// Section 7: oldest idle first.
+#[test]
+fn trim_gives_back_the_page_that_has_been_idle_the_longest() {
+    let device = LedgerDevice::new();
+    let allocator = over(&device, &[sliced(M, M, None)]);
+    let slices: Vec<_> = (0..3).map(|_| allocator.allocate(&Request::new(M)).unwrap()).collect();
+    for index in [1, 2, 0] {
+        allocator.free(slices[index].id).unwrap();
+    }
+    for (keep, gone) in [(2 * M, 1), (M, 2), (0, 0)] {
+        assert!(device.is_out(slices[gone].memory));
+        allocator.trim(keep).unwrap();
+        assert!(!device.is_out(slices[gone].memory));
+        assert_agree(&allocator, &device);
+    }
+}
+
+/// Section 7: a page in which one byte is live stays, and its slice with it.
+#[test]
+fn cleanup_leaves_pages_with_live_slices_alone() {
+    let device = LedgerDevice::new();
+    let allocator = over(&device, &[sliced(K, K, None)]);
+    let slices: Vec<_> = (0..30).map(|_| allocator.allocate(&Request::new(500)).unwrap()).collect();
+    let (kept, freed): (Vec<_>, Vec<Slice>) = slices.iter().partition(|slice| slice.memory % 3 == 0);
+    for slice in freed {
+        allocator.free(slice.id).unwrap();
+    }
+    allocator.cleanup().unwrap();
+    for slice in &kept {
+        assert_eq!(allocator.get(slice.id), Ok(*slice));
+    }
+    assert_eq!(device.pages(), kept.len() as u64 / 2);
+    assert_agree(&allocator, &device);
+}
+
+/// Reliability: a device that refuses to take memory back.
+#[test]
+fn a_page_that_the_device_refuses_to_take_back_is_counted_as_stuck_and_tried_again() {
+    let device = LedgerDevice::new();
+    let allocator = allocator_with_idle_pages(&device, 3);
+    let refused = Error::DeviceFailed { fault: DeviceFault::Refused, code: KEPT };
+
+    device.keep_everything(true);
+    assert_eq!(allocator.trim(2 * M), Err(refused));
+    let figures = allocator.statistics();
+    assert_eq!((figures.stuck, figures.pages_stuck, figures.pages, figures.reserved), (M, 1, 2, 3 * M));
+    assert_agree(&allocator, &device);
+    // A stuck page is tried again, whatever the floor. It does not count as idle memory.
+    assert_eq!(allocator.trim(u64::MAX), Err(refused));
+    assert_eq!(device.deallocate_refused(), 2);
+    assert_eq!(allocator.trim(0), Err(refused));
+    let figures = allocator.statistics();
+    assert_eq!((figures.stuck, figures.pages_stuck, figures.free, figures.pages), (3 * M, 3, 0, 0));
+    assert_agree(&allocator, &device);
+    // Nothing is placed in a stuck page.
+    let slice = allocate(&allocator, 100);
+    assert_eq!((device.given(), allocator.statistics().reserved), (4, 4 * M));
+    allocator.free(slice).unwrap();
+
+    device.keep_everything(false);
+    allocator.trim(u64::MAX).unwrap();
+    let figures = allocator.statistics();
+    assert_eq!((figures.stuck, figures.pages_stuck, figures.reserved), (0, 0, M));
+    assert_eq!(device.taken(), 3);
+    assert_agree(&allocator, &device);
+}
+
+/// Reliability: the same at the end.
+#[test]
+fn destroy_tries_stuck_pages_again_and_hands_the_allocator_back_while_one_is_left() {
+    let device = LedgerDevice::new();
+    let allocator = allocator_with_idle_pages(&device, 2);
+    device.keep_everything(true);
+    let refused = Error::DeviceFailed { fault: DeviceFault::Refused, code: KEPT };
+    let Err((allocator, error)) = allocator.destroy() else { panic!("the pages cannot have gone") };
+    assert_eq!(error, refused);
+    assert_eq!((allocator.statistics().pages_stuck, device.pages()), (2, 2));
+    assert_agree(&allocator, &device);
+    device.keep_everything(false);
+    assert!(allocator.destroy().is_ok());
+    assert_eq!((device.pages(), device.taken()), (0, 2));
+}
+
+/// Reliability: dropping gives back what can be given back, stuck or live.
+#[test]
+fn dropping_an_allocator_returns_live_idle_and_stuck_pages_alike() {
+    let device = LedgerDevice::new();
+    let allocator = allocator_with_idle_pages(&device, 2);
+    device.keep_everything(true);
+    assert!(allocator.trim(M).is_err());
+    device.keep_everything(false);
+    allocate(&allocator, 10);
+    allocate(&allocator, M);
+    assert_eq!(device.pages(), 3);
+    drop(allocator);
+    assert_eq!((device.pages(), device.taken()), (0, 3));
+}
+
+/// Reliability: a stuck page still counts against the cap, because the device still holds it for the pool.
+#[test]
+fn stuck_pages_count_against_the_cap() {
+    let device = LedgerDevice::new();
+    let allocator = over(&device, &[sliced(K, K, Some(2 * K))]);
+    let id = allocate(&allocator, K);
+    allocator.free(id).unwrap();
+    device.keep_everything(true);
+    assert!(allocator.cleanup().is_err());
+    allocate(&allocator, K);
+    assert_eq!(allocator.allocate(&Request::new(K)), Err(full(K, 2 * K, K, 0)));
+    device.keep_everything(false);
+    allocator.trim(u64::MAX).unwrap();
+    allocate(&allocator, K);
+    assert_agree(&allocator, &device);
+}
+
+/// Abandoning says nothing to the device.
+#[test]
+fn abandon_makes_no_device_call_whatever_is_live() {
+    let device = LedgerDevice::new();
+    let allocator = allocator_with_idle_pages(&device, 2);
+    allocate(&allocator, 10);
+    let calls = device.calls();
+    allocator.abandon();
+    assert_eq!((device.calls(), device.pages()), (calls, 2));
+    device.write_off();
+}
