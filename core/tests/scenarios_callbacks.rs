@@ -306,7 +306,6 @@ fn a_slice_that_a_callback_takes_while_a_stuck_page_goes_back_keeps_the_allocato
 
 /// Scenario 41: closing by force frees it.
 #[test]
-#[ignore = "fails: a round that gives no page back ends in Busy, though the next one would"]
 fn a_slice_that_a_callback_takes_while_a_stuck_page_goes_back_is_freed_by_force() {
     let (allocator, closed, slice) = close_with_a_stuck_page(LiveSlices::Free);
     assert_eq!((closed, allocator.get(slice.id)), (Ok(()), Err(Error::StaleHandle)));

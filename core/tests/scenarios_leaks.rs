@@ -167,7 +167,6 @@ fn the_same_calls_after_everything_was_freed_give_the_same_offsets() {
 
 /// Scenario 17: in several pages, which are given back in between.
 #[test]
-#[ignore = "fails: page records are used again last in first out, and their order decides between holes"]
 fn the_same_calls_after_a_cleanup_give_the_same_offsets_in_the_same_pages() {
     let device = LedgerDevice::new();
     let allocator = over(&device, M);
@@ -189,7 +188,6 @@ fn the_same_calls_after_a_cleanup_give_the_same_offsets_in_the_same_pages() {
 /// Scenario 17: the same in a nutshell. Two holes of one size in two pages: the one in the older page is taken, also
 /// when pages were given back before, in whatever order.
 #[test]
-#[ignore = "fails: page records are used again last in first out, and their order decides between holes"]
 fn of_two_equal_holes_the_one_in_the_older_page_is_taken_also_after_a_cleanup() {
     let device = LedgerDevice::new();
     let allocator = over(&device, 4096);
@@ -208,7 +206,6 @@ fn of_two_equal_holes_the_one_in_the_older_page_is_taken_also_after_a_cleanup() 
 
 /// Scenario 17: in several pages that are kept.
 #[test]
-#[ignore = "fails: a kept page is a hole and not a tail, and pages that are whole holes are listed as they were freed"]
 fn the_same_calls_in_pages_that_were_kept_give_the_same_offsets() {
     let device = LedgerDevice::new();
     let allocator = over(&device, M);
@@ -222,7 +219,6 @@ fn the_same_calls_in_pages_that_were_kept_give_the_same_offsets() {
 /// Scenario 17: the same in a nutshell. The untouched end of a page is used last; a page that was kept is to be as
 /// untouched as it was at first.
 #[test]
-#[ignore = "fails: a kept page is a hole and not a tail, and the rest of a hole is preferred to a larger hole"]
 fn a_page_that_was_kept_is_cut_as_it_was_when_it_was_new() {
     let device = LedgerDevice::new();
     let allocator = over(&device, 4096);

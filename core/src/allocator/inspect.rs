@@ -33,7 +33,13 @@ impl<D: Device> Allocator<D> {
                 }
             };
             accepted = true;
-            let mut scan = cell.pool.lock().begin_scan(&fit);
+            let pool = cell.pool.lock();
+            if pool.pages.idle_count() != 0 {
+                // Every page holds every request that its pool takes.
+                return Ok(true);
+            }
+            let mut scan = pool.begin_scan(&fit);
+            drop(pool);
             loop {
                 match cell.pool.lock().slicer.would_fit(fit.size, fit.align_mask, scan) {
                     Scanned::Placed(_) => return Ok(true),

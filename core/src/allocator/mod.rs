@@ -15,6 +15,7 @@ use crate::error::Error;
 use crate::ledger::Ledger;
 use crate::metadata::{Array, Chunk, HostMemory};
 use crate::pool::{Pool, PoolOptions, Rules};
+use crate::report::Statistics;
 use crate::slice::{Request, Slice};
 use crate::slots::{SliceId, new_tags};
 use crate::sync::{AtomicU32, Guard, Lock, LockKind, Ordering};
@@ -99,7 +100,7 @@ pub struct Allocator<D: Device> {
     ledger: Lock<Ledger>,
     /// Growths, and callbacks that are running: while there are any, the allocator cannot go away.
     in_flight: AtomicU32,
-    /// 1 while (and after) the allocator is being closed: it takes no more pages.
+    /// Calls that are closing the allocator, or have closed it: if any, it takes no more pages.
     closing: AtomicU32,
 }
 
@@ -259,35 +260,36 @@ impl<D: Device> Allocator<D> {
     /// been freed if the error came from the device).
     pub fn close(&self, live: LiveSlices) -> Result<(), Error> {
         self.can_destroy(live == LiveSlices::Free)?;
-        self.closing.store(1, Ordering::Release);
+        self.closing.fetch_add(1, Ordering::AcqRel);
         let closed = self.give_everything_back(live);
         if closed.is_err() {
-            self.closing.store(0, Ordering::Release);
+            self.closing.fetch_sub(1, Ordering::AcqRel);
         }
         closed
     }
 
     fn give_everything_back(&self, live: LiveSlices) -> Result<(), Error> {
-        loop {
+        let busy = |figures: Statistics| {
+            let (live, in_flight) = (u64::from(figures.slices), figures.growths_in_flight);
+            Err(Error::Busy { live, in_use: figures.in_use, in_flight })
+        };
+        // No pages come any more. A callback that allocates in what is left makes another round necessary, but not
+        // again and again.
+        for _ in 0..=self.statistics().pages {
             let figures = self.statistics();
+            // A growth either began before `closing` was set, and its pool shows it here, or it is refused.
+            if figures.growths_in_flight != 0 || (figures.slices != 0 && live == LiveSlices::Refuse) {
+                return busy(figures);
+            }
             if figures.slices != 0 {
-                if live == LiveSlices::Refuse {
-                    return Err(Error::Busy { live: u64::from(figures.slices), in_use: figures.in_use, in_flight: 0 });
-                }
                 self.free_everything();
             }
             let refusal = self.cleanup();
-            // Pages do not grow in number any more, so rounds that give one back end. A round that does not has met
-            // callbacks, or other threads, that allocate in what is left.
-            let left = self.statistics();
-            if left.pages == 0 {
+            if self.statistics().pages == 0 {
                 return refusal;
             }
-            if left.pages >= figures.pages {
-                let busy = Error::Busy { live: u64::from(left.slices), in_use: left.in_use, in_flight: 0 };
-                return refusal.and(Err(busy));
-            }
         }
+        busy(self.statistics())
     }
 
     fn free_everything(&self) {

@@ -242,11 +242,23 @@ impl Pool {
     /// Places a slice in memory that is held already, in constant time. Needs [`Slicer::has_nodes`].
     #[inline(always)]
     pub(crate) fn place(&mut self, fit: &Fit) -> Option<Slice> {
-        let slot = self.slicer.allocate(fit.size, fit.align_mask);
+        let mut slot = self.slicer.allocate(fit.size, fit.align_mask);
         if slot == 0 {
-            return None;
+            slot = self.allocate_in_idle_page(fit);
+            if slot == 0 {
+                return None;
+            }
         }
         Some(self.settle(slot, fit.requested))
+    }
+
+    /// Takes the idle page with the lowest index into use; 0 if there is none. Every page holds every request.
+    #[cold]
+    fn allocate_in_idle_page(&mut self, fit: &Fit) -> u32 {
+        let Some(page) = self.pages.lowest_idle() else { return 0 };
+        self.pages.set_busy(page);
+        self.slicer.use_page(self.pages[page].edge);
+        self.slicer.allocate_from_tail(fit.size, fit.align_mask)
     }
 
     /// [`Pool::place`] off the hot path.
@@ -272,16 +284,13 @@ impl Pool {
     #[inline(always)]
     fn settle(&mut self, slot: u32, requested: u64) -> Slice {
         let node = self.slicer.node(slot);
-        let (page, size) = (node.page.get(), self.rules.bytes(node.size.get()));
+        let size = self.rules.bytes(node.size.get());
         // Less than a granule, which is at most 2^32 bytes.
         let padding = size - requested;
         self.slicer.set_padding(slot, padding as u32);
         self.in_use += requested;
         self.padding += padding;
         self.in_use_peak = self.in_use_peak.max(self.in_use);
-        if self.pages.is_idle(page) {
-            self.pages.set_busy(page);
-        }
         self.slice_at(slot)
     }
 
@@ -325,7 +334,9 @@ impl Pool {
         let (page, padding) = (node.page.get(), u64::from(node.link_a.get()));
         self.in_use -= self.rules.bytes(node.size.get()) - padding;
         self.padding -= padding;
-        if self.slicer.free(slot) != 0 {
+        let edge = self.slicer.free(slot);
+        if edge != 0 {
+            self.slicer.set_page_idle(edge);
             self.pages.set_idle(page);
         }
     }
@@ -522,7 +533,7 @@ impl Pool {
         let edges =
             self.pages.in_slicer().map(|page| (page.edge, (page.memory.size >> self.rules.granule_shift) as u32));
         self.slicer.check(edges)?;
-        let idle = self.pages.in_slicer().filter(|page| self.slicer.page_is_idle(page.edge)).count();
+        let idle = self.pages.in_slicer().filter(|page| self.slicer.page_is_empty(page.edge)).count();
         if idle != self.pages.idle_count() as usize {
             return Err("the idle pages are not those that hold nothing");
         }

@@ -30,11 +30,28 @@ pub(crate) struct Page {
     /// The page's edge in the slicer.
     pub(crate) edge: u32,
     state: State,
-    /// Neighbours in the list of idle, stuck or vacant pages.
+    /// Neighbours in the list of idle or stuck pages.
     before: u32,
     after: u32,
     /// Counts pages in the order in which they were installed.
     pub(crate) serial: u64,
+    /// Part of the sets of idle and of vacant pages; says nothing about this page itself.
+    marks: [Marks; 2],
+}
+
+/// A set of pages by index, whose lowest member is found in a few steps: `bits` of every 64th page are the marks of the
+/// 64 pages from there on, `groups` of every 4,096th page say which `bits` from there on are not zero.
+#[derive(Clone, Copy, Debug, Default)]
+struct Marks {
+    bits: u64,
+    groups: u64,
+}
+
+/// The sets that pages are in: places in `Page::marks`.
+#[derive(Clone, Copy)]
+enum Set {
+    Idle = 0,
+    Vacant = 1,
 }
 
 /// A list of pages in the order in which they entered it.
@@ -52,8 +69,7 @@ pub(crate) struct Pages {
     pages: Chunked<Page>,
     idle: List,
     stuck: List,
-    /// Records to use again, last in first out.
-    vacant: u32,
+    /// Records to use again.
     vacant_count: u32,
     /// Records promised to growths in flight.
     promised: u32,
@@ -74,7 +90,6 @@ impl Pages {
             pages: Chunked::new(memory),
             idle: List::EMPTY,
             stuck: List::EMPTY,
-            vacant: NONE,
             vacant_count: 0,
             promised: 0,
             next_serial: 0,
@@ -112,24 +127,27 @@ impl Pages {
 
     // ---- the life of a page: vacant -> busy <-> idle -> leaving -> vacant, or leaving -> stuck -> leaving
 
-    /// The index that the next page will have. Stable while the lock is held.
+    /// The index that the next page will have: the lowest, since holes are ordered by the index of their page, and the
+    /// same calls shall give the same placements once everything has been given back. Stable under the lock.
     pub(crate) fn next_index(&self) -> u32 {
-        if self.vacant != NONE { self.vacant } else { self.pages.next_index() }
+        self.lowest(Set::Vacant).unwrap_or_else(|| self.pages.next_index())
     }
 
     /// Adds a page that is busy from the start. Needs a promised record.
     pub(crate) fn add(&mut self, memory: DeviceMemory, edge: u32) -> u32 {
-        let page = Page { memory, edge, state: State::Busy, before: NONE, after: NONE, serial: self.next_serial };
+        let marks = [Marks::default(); 2];
+        let page =
+            Page { memory, edge, state: State::Busy, before: NONE, after: NONE, serial: self.next_serial, marks };
         self.next_serial += 1;
         self.count += 1;
         self.reserved += memory.size;
-        let index = self.vacant;
-        if index == NONE {
+        let Some(index) = self.lowest(Set::Vacant) else {
             return self.pages.push(page);
-        }
-        self.vacant = self.pages[index].after;
+        };
+        self.unmark(Set::Vacant, index);
         self.vacant_count -= 1;
-        self.pages[index] = page;
+        let marks = self.pages[index].marks;
+        self.pages[index] = Page { marks, ..page };
         index
     }
 
@@ -138,6 +156,7 @@ impl Pages {
         debug_assert_eq!(self.pages[index].state, State::Busy);
         self.pages[index].state = State::Idle;
         self.idle_count += 1;
+        self.mark(Set::Idle, index);
         Self::append(&mut self.pages, &mut self.idle, index);
     }
 
@@ -147,10 +166,15 @@ impl Pages {
         debug_assert_eq!(self.pages[index].state, State::Idle);
         self.pages[index].state = State::Busy;
         self.idle_count -= 1;
+        self.unmark(Set::Idle, index);
         Self::remove(&mut self.pages, &mut self.idle, index);
     }
 
-    #[inline(always)]
+    /// The idle page with the lowest index: the one to use next.
+    pub(crate) fn lowest_idle(&self) -> Option<u32> {
+        self.lowest(Set::Idle)
+    }
+
     pub(crate) fn is_idle(&self, index: u32) -> bool {
         self.pages[index].state == State::Idle
     }
@@ -173,11 +197,10 @@ impl Pages {
         let page = &mut self.pages[index];
         debug_assert_eq!(page.state, State::Leaving);
         page.state = State::Vacant;
-        page.after = self.vacant;
         self.leaving -= page.memory.size;
         self.reserved -= page.memory.size;
-        self.vacant = index;
         self.vacant_count += 1;
+        self.mark(Set::Vacant, index);
     }
 
     /// The device has refused to take a page back.
@@ -204,6 +227,32 @@ impl Pages {
         self.stuck_bytes -= page.memory.size;
         self.leaving += page.memory.size;
         Some(index)
+    }
+
+    fn mark(&mut self, set: Set, index: u32) {
+        self.pages[index & !63].marks[set as usize].bits |= 1 << (index & 63);
+        self.pages[index & !4095].marks[set as usize].groups |= 1 << (index >> 6 & 63);
+    }
+
+    fn unmark(&mut self, set: Set, index: u32) {
+        let bits = &mut self.pages[index & !63].marks[set as usize].bits;
+        *bits &= !(1 << (index & 63));
+        if *bits == 0 {
+            self.pages[index & !4095].marks[set as usize].groups &= !(1 << (index >> 6 & 63));
+        }
+    }
+
+    /// The lowest index in a set. One step per 4,096 pages.
+    fn lowest(&self, set: Set) -> Option<u32> {
+        let mut at = self.pages.index_from(0)?;
+        loop {
+            let groups = self.pages[at].marks[set as usize].groups;
+            if groups != 0 {
+                let group = at + 64 * groups.trailing_zeros();
+                return Some(group + self.pages[group].marks[set as usize].bits.trailing_zeros());
+            }
+            at = self.pages.index_from(at + 4096)?;
+        }
     }
 
     fn append(pages: &mut Chunked<Page>, list: &mut List, index: u32) {

@@ -22,6 +22,9 @@ impl Slicer {
         if self.nodes.unused_count() > unused {
             return Err("more nodes are on the unused list than there are");
         }
+        if found.idle != self.idle {
+            return Err("the idle pages are not those that hold nothing");
+        }
         if found.live != self.live || found.holes != self.holes || found.free != self.free || found.pages != self.pages
         {
             return Err("a counter differs from a walk");
@@ -31,9 +34,14 @@ impl Slicer {
 
     fn check_page(&self, edge: u32, granules: u32, found: &mut Counts) -> Result<(), &'static str> {
         let end = &self.nodes[edge];
-        if !end.is(Kind::Edge) || (end.size.get() != 0 && edge != self.tail) {
-            return Err("a page other than the newest has a tail");
+        let idle = edge != self.tail && self.page_is_empty(edge);
+        if !end.is(Kind::Edge) || (end.size.get() != 0 && edge != self.tail && !idle) {
+            return Err("a page in use has a tail that is not the tail");
         }
+        if idle && end.size.get() > self.idle_size {
+            return Err("an idle page is larger than the largest");
+        }
+        found.idle += u32::from(idle);
         found.pages += 1;
         found.nodes += 1;
         found.free += u64::from(end.size.get());
@@ -102,6 +110,7 @@ impl Slicer {
 #[derive(Default)]
 struct Counts {
     pages: u32,
+    idle: u32,
     nodes: u32,
     live: u32,
     holes: u32,

@@ -9,8 +9,9 @@
 //! Allocating looks at
 //! 1. two holes of the request's own class, which may be large enough,
 //! 2. the first hole of the next class above that has one, which always is,
-//! 3. the tail of the newest page,
-//! 4. and, in a bounded scan, the rest of its own class.
+//! 3. the tail,
+//! 4. a page that holds nothing,
+//! 5. and, in a bounded scan, the rest of its own class.
 //!
 //! Freeing joins the slice with the holes on either side. Both touch a fixed number of nodes, however many pages,
 //! slices and holes there are. Before a request is refused for good, [`Slicer::scan`] walks through every class that
@@ -20,7 +21,10 @@
 //!
 //! - The nodes of a page tile it without gap or overlap; no two holes are neighbours; no hole touches the tail.
 //! - A hole is in the list of the class of its size, and nothing else is in any list.
-//! - Only the newest page has a tail. When another page is added, the rest of the old tail becomes a hole.
+//! - One page at a time has a tail: the one that was added, or taken into use again, last. What is left of the tail
+//!   before it becomes a hole.
+//! - A page that holds nothing is all edge, in no list, until its owner takes it into use again ([`Slicer::use_page`])
+//!   or removes it. So pages in use are filled first, and a page is cut in the same way each time.
 //! - Node 0 is nobody's: writes to it are harmless, which spares the hot paths their special cases.
 
 #![deny(unsafe_code)]
@@ -47,8 +51,9 @@ pub(crate) struct Slicer {
     bins: Bins,
     /// Edge of the page with the tail; 0 = no page.
     tail: u32,
-    /// Least class of a page, higher than any class while there is none: larger holes may be whole pages.
-    page_class: u32,
+    /// Pages that hold nothing and are not cut from at present, and the granules of the largest of them.
+    idle: u32,
+    idle_size: u32,
     tag: u16,
     /// Raised by every change to holes and tail.
     changes: u32,
@@ -69,7 +74,8 @@ impl Slicer {
             nodes: Nodes::try_new(memory)?,
             bins: Bins::try_new(memory, largest)?,
             tail: 0,
-            page_class: u32::MAX,
+            idle: 0,
+            idle_size: 0,
             tag,
             changes: 0,
             live: 0,
@@ -216,19 +222,7 @@ impl Slicer {
         if self.nodes[second].size.get() >= size {
             return second;
         }
-        let above = self.bins.at_or_above(class + 1);
-        if above >= self.page_class && self.prefers_tail(above, size) {
-            return 0;
-        }
-        self.bins.first(above)
-    }
-
-    /// Whether to use the tail rather than break into a page that holds nothing.
-    #[cold]
-    fn prefers_tail(&self, class: u32, size: u32) -> bool {
-        let hole = &self.nodes[self.bins.first(class)];
-        let tail = &self.nodes[self.tail];
-        hole.prev.get() == hole.next.get() && tail.size.get() >= size && tail.prev.get() != self.tail
+        self.bins.first(self.bins.at_or_above(class + 1))
     }
 
     /// Alignment above the granule: up to two holes of each class that may fit by luck, then one that fits for sure,
@@ -367,7 +361,7 @@ impl Slicer {
     /// Frees a slice and joins it with the holes on either side.
     ///
     /// This is the one way from live (or claimed) to free; it raises the slot's generation. Answers the edge of the
-    /// slice's page if the page holds nothing any more, else 0.
+    /// slice's page if the page holds nothing any more, else 0; the owner then calls [`Slicer::set_page_idle`].
     #[inline(always)]
     pub(crate) fn free(&mut self, slot: u32) -> u32 {
         let (nodes, bins) = (&self.nodes, &mut self.bins);
@@ -400,26 +394,25 @@ impl Slicer {
         self.live -= 1;
         self.free += u64::from(freed);
         self.changes = self.changes.wrapping_add(1);
-        if after == self.tail {
-            return self.absorb_into_tail(slot);
+        if after == self.tail || before == after {
+            return self.absorb_into_edge(slot, after);
         }
         self.bins.link(&self.nodes, slot);
-        // Alone in the ring with the edge: the page holds nothing.
-        after & mask(before == after)
+        0
     }
 
-    /// A hole that touches the tail becomes part of it.
+    /// A hole that touches the tail becomes part of it, and so does one that is a whole page.
     #[inline(never)]
-    fn absorb_into_tail(&mut self, hole: u32) -> u32 {
-        let (node, tail) = (&self.nodes[hole], &self.nodes[self.tail]);
+    fn absorb_into_edge(&mut self, hole: u32, edge: u32) -> u32 {
+        let (node, end) = (&self.nodes[hole], &self.nodes[edge]);
         let before = node.prev.get();
-        tail.offset.set(node.offset.get());
-        tail.size.set(tail.size.get() + node.size.get());
-        tail.prev.set(before);
-        self.nodes[before].next.set(self.tail);
+        end.offset.set(node.offset.get());
+        end.size.set(end.size.get() + node.size.get());
+        end.prev.set(before);
+        self.nodes[before].next.set(edge);
         self.nodes.put(hole);
         self.holes -= 1;
-        self.tail & mask(before == self.tail)
+        edge & mask(before == edge)
     }
 
     // ---- figures
@@ -428,9 +421,9 @@ impl Slicer {
         self.live
     }
 
-    /// Free ranges, the tail counted as one if it is not empty.
+    /// Free ranges: holes, idle pages, and the tail if it is not empty.
     pub(crate) fn free_ranges(&self) -> u32 {
-        self.holes + u32::from(self.nodes[self.tail].size.get() != 0)
+        self.holes + self.idle + u32::from(self.nodes[self.tail].size.get() != 0)
     }
 
     /// Granules in holes and tail.

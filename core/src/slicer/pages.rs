@@ -2,7 +2,6 @@
 #![forbid(unsafe_code)]
 
 use super::Slicer;
-use super::bins::class_of;
 use super::nodes::{Kind, state};
 use crate::error::Error;
 use crate::metadata::HostMemory;
@@ -18,7 +17,6 @@ impl Slicer {
         node.set_neighbours(edge, edge);
         self.tail = edge;
         self.pages += 1;
-        self.page_class = self.page_class.min(class_of(size));
         self.free += u64::from(size);
         self.changes = self.changes.wrapping_add(1);
         edge
@@ -50,35 +48,45 @@ impl Slicer {
         Ok(())
     }
 
-    /// Removes a page that holds nothing.
-    pub(crate) fn remove_page(&mut self, edge: u32) {
-        debug_assert!(self.page_is_idle(edge));
-        let node = &self.nodes[edge];
-        let (hole, mut size) = (node.prev.get(), node.size.get());
-        if hole != edge {
-            let whole = &self.nodes[hole];
-            size = whole.size.get();
-            self.bins.unlink(&self.nodes, whole);
-            self.nodes.put(hole);
-            self.holes -= 1;
-        }
-        self.nodes.put(edge);
+    /// A page holds nothing any more: it is not cut from until [`Slicer::use_page`].
+    pub(crate) fn set_page_idle(&mut self, edge: u32) {
+        debug_assert!(self.page_is_empty(edge));
         if edge == self.tail {
             self.tail = 0;
         }
-        self.pages -= 1;
-        if self.pages == 0 {
-            self.page_class = u32::MAX;
-        }
-        self.free -= u64::from(size);
+        self.idle += 1;
+        self.idle_size = self.idle_size.max(self.nodes[edge].size.get());
         self.changes = self.changes.wrapping_add(1);
     }
 
+    /// Takes an idle page into use: its memory is the tail from now on. Needs [`Slicer::has_nodes`].
+    pub(crate) fn use_page(&mut self, edge: u32) {
+        self.leave_idle();
+        self.close_tail();
+        self.tail = edge;
+        self.changes = self.changes.wrapping_add(1);
+    }
+
+    /// Removes an idle page.
+    pub(crate) fn remove_page(&mut self, edge: u32) {
+        debug_assert!(self.page_is_empty(edge) && edge != self.tail);
+        self.leave_idle();
+        self.free -= u64::from(self.nodes[edge].size.get());
+        self.nodes.put(edge);
+        self.pages -= 1;
+        self.changes = self.changes.wrapping_add(1);
+    }
+
+    fn leave_idle(&mut self) {
+        self.idle -= 1;
+        if self.idle == 0 {
+            self.idle_size = 0;
+        }
+    }
+
     /// Whether a page holds nothing.
-    pub(crate) fn page_is_idle(&self, edge: u32) -> bool {
-        let node = &self.nodes[edge];
-        let (prev, next) = (node.prev.get(), node.next.get());
-        prev == next && (prev == edge || self.nodes[prev].is(Kind::Hole))
+    pub(crate) fn page_is_empty(&self, edge: u32) -> bool {
+        self.nodes[edge].prev.get() == edge
     }
 
     /// Frees every slice of the one page there is, in O(slots): all handles become stale.

@@ -62,7 +62,7 @@ impl Slicer {
         }
     }
 
-    /// Whether a slice could be placed, without placing it: as [`Slicer::scan`], with 1 for a slot.
+    /// Whether a slice could be placed, idle pages apart, without placing it: as [`Slicer::scan`], with 1 for a slot.
     pub(crate) fn would_fit(&self, size: u32, align_mask: u32, scan: Scan) -> Scanned {
         match self.search(size, align_mask, scan) {
             Searched::Found { .. } | Searched::Tail => Scanned::Placed(1),
@@ -106,7 +106,7 @@ impl Slicer {
     pub(crate) fn largest_bound(&self) -> u32 {
         let class = self.bins.highest();
         let first = self.nodes[self.bins.first(class)].size.get() & mask(class != 0);
-        first.max(self.nodes[self.tail].size.get())
+        first.max(self.nodes[self.tail].size.get()).max(self.idle_size)
     }
 
     /// Begins the search for the largest free range.
@@ -114,7 +114,7 @@ impl Slicer {
         let class = self.bins.highest();
         let scan =
             Scan { class, node: self.bins.first(class), changes: self.changes, step: SCAN_STEP, budget: u32::MAX };
-        (scan, self.nodes[self.tail].size.get())
+        (scan, self.nodes[self.tail].size.get().max(self.idle_size))
     }
 
     /// Goes on with it: the largest so far, and where to go on if there is more to look at.
