@@ -286,7 +286,7 @@ pub unsafe extern "C" fn slicepool_allocator_abandon(
                 return Err(invalid(c"flags", u64::from(flags)));
             }
             if flags & SLICEPOOL_ABANDON_FORKED == 0 {
-                inner.can_destroy(true)?;
+                inner.can_destroy(LiveSlices::Free)?;
             }
             let memory = (*allocator).memory;
             host::take(memory, allocator).inner.abandon();

@@ -6,7 +6,7 @@ use crate::result::{SLICEPOOL_ERROR_BUSY, SLICEPOOL_OK, finish, finish_with, sli
 use crate::slice::handle;
 use crate::statistics::SLICEPOOL_WALK_CONTINUE;
 use core::ffi::c_void;
-use slicepool_core::{HostMemory, SliceId, Space, SpaceOptions, SpaceSlice};
+use slicepool_core::{HostMemory, SliceId, Space, SpaceOptions, SpacePiece, SpaceSlice};
 
 /// How a space is made.
 #[repr(C)]
@@ -110,9 +110,21 @@ impl From<&SpaceSlice> for slicepool_space_slice {
         Self {
             struct_size: size_of::<Self>() as u32,
             reserved: 0,
-            id: slice.id.map_or(0, SliceId::to_raw),
+            id: slice.id.to_raw(),
             offset: slice.offset,
             size: slice.size,
+        }
+    }
+}
+
+impl From<&SpacePiece> for slicepool_space_slice {
+    fn from(piece: &SpacePiece) -> Self {
+        Self {
+            struct_size: size_of::<Self>() as u32,
+            reserved: 0,
+            id: piece.id.map_or(0, SliceId::to_raw),
+            offset: piece.offset,
+            size: piece.size,
         }
     }
 }

@@ -76,5 +76,5 @@ pub use pool::{NearPage, PoolOptions, PoolType, Range};
 pub use report::Statistics;
 pub use slice::{Request, Slice};
 pub use slots::SliceId;
-pub use space::{Space, SpaceOptions, SpaceSlice, SpaceStatistics};
+pub use space::{Space, SpaceOptions, SpacePiece, SpaceSlice, SpaceStatistics};
 pub use sync::{BackOffFn, LockFn, LockKind, back_off};

@@ -43,11 +43,22 @@ impl SpaceOptions {
 /// A piece of a space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpaceSlice {
-    /// What frees it. `None` for the free pieces that [`Space::pieces`] shows.
-    pub id: Option<SliceId>,
+    /// What frees it.
+    pub id: SliceId,
     /// First unit.
     pub offset: u64,
     /// Units: those asked for, rounded up to the granule.
+    pub size: u64,
+}
+
+/// A slice or a free piece of a space, as [`Space::pieces`] shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpacePiece {
+    /// The slice's handle, `None` for a free piece.
+    pub id: Option<SliceId>,
+    /// First unit.
+    pub offset: u64,
+    /// Units.
     pub size: u64,
 }
 
@@ -86,7 +97,7 @@ pub struct SpaceStatistics {
 /// let a = table.allocate(100, 1)?;
 /// let b = table.allocate(64, 64)?;
 /// assert_eq!((a.offset, b.offset), (0, 128));
-/// table.free(a.id.unwrap())?;
+/// table.free(a.id)?;
 /// assert_eq!(table.largest_free(), 1000 - 192);
 /// # Ok::<(), slicepool_core::Error>(())
 /// ```
@@ -198,7 +209,7 @@ impl Space {
     fn slice_at(&self, slot: u32) -> SpaceSlice {
         let node = self.slicer.node(slot);
         SpaceSlice {
-            id: Some(self.slicer.id(slot)),
+            id: self.slicer.id(slot),
             offset: u64::from(node.offset.get()) << self.granule_shift,
             size: u64::from(node.size.get()) << self.granule_shift,
         }
@@ -289,18 +300,18 @@ impl Space {
     }
 
     /// Every slice and every free piece, in no particular order. O(slots).
-    pub fn pieces(&self) -> impl Iterator<Item = SpaceSlice> + '_ {
+    pub fn pieces(&self) -> impl Iterator<Item = SpacePiece> + '_ {
         let mut cursor = 0;
         core::iter::from_fn(move || self.next_piece(&mut cursor))
     }
 
     /// Steps through the same pieces as [`Space::pieces`] without borrowing the space in between: `cursor` starts at 0.
     /// What changes between two steps may be shown or not; everything else is shown exactly once.
-    pub fn next_piece(&self, cursor: &mut u32) -> Option<SpaceSlice> {
+    pub fn next_piece(&self, cursor: &mut u32) -> Option<SpacePiece> {
         while let Some((slot, node)) = self.slicer.node_from(*cursor + 1) {
             *cursor = slot;
             if node.is_free() || node.is_slice() {
-                return Some(SpaceSlice {
+                return Some(SpacePiece {
                     id: node.is_slice().then(|| self.slicer.id(slot)),
                     offset: u64::from(node.offset.get()) << self.granule_shift,
                     size: u64::from(node.size.get()) << self.granule_shift,

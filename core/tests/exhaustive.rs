@@ -98,7 +98,7 @@ impl Subject for Space {
     }
 
     fn allocate(&mut self, size: u64, alignment: u64) -> Result<Piece, Error> {
-        self.allocate(size, alignment).map(|slice| Piece { offset: slice.offset, size: slice.size, id: slice.id })
+        self.allocate(size, alignment).map(|slice| Piece { offset: slice.offset, size: slice.size, id: Some(slice.id) })
     }
 
     fn free(&mut self, id: SliceId) -> Result<(), Error> {
@@ -106,11 +106,11 @@ impl Subject for Space {
     }
 
     fn resize(&mut self, id: SliceId, size: u64) -> Result<Piece, Error> {
-        self.try_resize(id, size).map(|slice| Piece { offset: slice.offset, size: slice.size, id: slice.id })
+        self.try_resize(id, size).map(|slice| Piece { offset: slice.offset, size: slice.size, id: Some(slice.id) })
     }
 
     fn get(&self, id: SliceId) -> Result<Piece, Error> {
-        self.get(id).map(|slice| Piece { offset: slice.offset, size: slice.size, id: slice.id })
+        self.get(id).map(|slice| Piece { offset: slice.offset, size: slice.size, id: Some(slice.id) })
     }
 
     fn cleanup(&mut self) {}

@@ -190,12 +190,12 @@ fn a_hole_that_fits_only_by_its_alignment_is_found() {
     let offset = space.allocate(63, 1).unwrap();
     let rest = space.largest_free();
     space.allocate(rest, 1).unwrap();
-    space.free(natural.id.unwrap()).unwrap();
+    space.free(natural.id).unwrap();
     assert_eq!(space.allocate(64, 64).map(|slice| slice.offset), Ok(64));
     // 128..191 holds no 64 at a multiple of 64, nor does anything else.
-    space.free(offset.id.unwrap()).unwrap();
+    space.free(offset.id).unwrap();
     assert!(matches!(space.allocate(64, 64), Err(Error::PoolCapacityExceeded { largest_free: 63, .. })));
-    space.free(before.id.unwrap()).unwrap();
+    space.free(before.id).unwrap();
     // Now both ends of the second slice's place hold something: the smaller hole first.
     assert_eq!(space.allocate(33, 128).map(|slice| slice.offset), Ok(128));
     assert_eq!(space.allocate(64, 128).map(|slice| slice.offset), Ok(0));
@@ -268,8 +268,8 @@ fn a_space_refuses_impossible_sizes_and_alignments_without_any_change() {
     assert_eq!((space.statistics(), space.pieces().collect::<Vec<_>>()), before);
     let half = space.allocate(limit - (1 << 63), 1 << 63).unwrap();
     assert_eq!((half.offset, half.size), (1 << 63, limit - (1 << 63)));
-    space.free(half.id.unwrap()).unwrap();
-    space.free(live.id.unwrap()).unwrap();
+    space.free(half.id).unwrap();
+    space.free(live.id).unwrap();
     assert_eq!((space.check(), space.largest_free()), (Ok(()), limit));
 }
 

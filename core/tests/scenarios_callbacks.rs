@@ -162,18 +162,21 @@ fn an_allocator_cannot_go_away_from_within_a_device_callback() {
     let seen = calls.clone();
     let allocator = reentrant(&[pool(4096)], move |allocator, call| {
         seen.lock().unwrap().push(call);
-        for force in [false, true] {
-            let busy = allocator.can_destroy(force);
+        for live in [slicepool_core::LiveSlices::Refuse, slicepool_core::LiveSlices::Free] {
+            let busy = allocator.can_destroy(live);
             assert!(matches!(busy, Err(Error::Busy { live: 0, in_use: 0, in_flight: 1.. })), "{call:?}: {busy:?}");
         }
     });
     let slice = allocator.allocate(&Request::new(100)).unwrap();
-    assert_eq!(allocator.can_destroy(false), Err(Error::Busy { live: 1, in_use: 100, in_flight: 0 }));
+    assert_eq!(
+        allocator.can_destroy(slicepool_core::LiveSlices::Refuse),
+        Err(Error::Busy { live: 1, in_use: 100, in_flight: 0 })
+    );
     allocator.free(slice.id).unwrap();
-    assert_eq!(allocator.can_destroy(false), Ok(()));
+    assert_eq!(allocator.can_destroy(slicepool_core::LiveSlices::Refuse), Ok(()));
     allocator.cleanup().unwrap();
     assert_eq!(*calls.lock().unwrap(), [Call::Allocate, Call::Deallocate]);
-    assert_eq!(allocator.can_destroy(false), Ok(()));
+    assert_eq!(allocator.can_destroy(slicepool_core::LiveSlices::Refuse), Ok(()));
 }
 
 /// Scenario 41: the same while a refused batch gives its pages back.
@@ -184,8 +187,8 @@ fn an_allocator_cannot_go_away_while_a_refused_batch_gives_its_pages_back() {
     let allocator = reentrant(&[pool(4096)], move |allocator, call| {
         if call == Call::Deallocate {
             seen.fetch_add(1, Ordering::Relaxed);
-            for force in [false, true] {
-                let busy = allocator.can_destroy(force);
+            for live in [slicepool_core::LiveSlices::Refuse, slicepool_core::LiveSlices::Free] {
+                let busy = allocator.can_destroy(live);
                 assert!(matches!(busy, Err(Error::Busy { in_flight: 1.., .. })), "{busy:?}");
             }
         }
@@ -321,7 +324,10 @@ fn the_visitor_of_a_walk_may_use_the_allocator_but_not_end_it() {
     let slices: Vec<_> = (0..50).map(|_| allocator.allocate(&Request::new(1000)).unwrap()).collect();
     let mut seen = Vec::new();
     let _ = allocator.walk(|range| {
-        assert!(matches!(allocator.can_destroy(true), Err(Error::Busy { in_flight: 1, .. })));
+        assert!(matches!(
+            allocator.can_destroy(slicepool_core::LiveSlices::Free),
+            Err(Error::Busy { in_flight: 1, .. })
+        ));
         let extra = allocator.allocate(&Request::new(10)).unwrap();
         allocator.free(extra.id).unwrap();
         if let Some(id) = range.id.filter(|id| slices.iter().any(|slice| slice.id == *id)) {
@@ -341,5 +347,5 @@ fn the_visitor_of_a_walk_may_use_the_allocator_but_not_end_it() {
         if visits == 3 { ControlFlow::Break(range.size) } else { ControlFlow::Continue(()) }
     });
     assert!(matches!(answer, ControlFlow::Break(1..)) && visits == 3);
-    assert_eq!(allocator.can_destroy(true), Ok(()));
+    assert_eq!(allocator.can_destroy(slicepool_core::LiveSlices::Free), Ok(()));
 }

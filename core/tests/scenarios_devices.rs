@@ -280,7 +280,7 @@ fn lock_hooks_are_never_nested_and_never_held_while_foreign_functions_run() {
     work_out(&allocator, &mut random, 1_000);
     device.keep_everything(false);
     assert_agree(&allocator, &device);
-    assert!(matches!(allocator.can_destroy(false), Err(Error::Busy { in_flight: 0, .. })));
+    assert!(matches!(allocator.can_destroy(slicepool_core::LiveSlices::Refuse), Err(Error::Busy { in_flight: 0, .. })));
     let slices: Vec<_> = common::books::ranges(&allocator).iter().filter_map(|range| range.id).collect();
     allocator.free_many(&slices).unwrap();
     assert!(allocator.destroy().is_ok());

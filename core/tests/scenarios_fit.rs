@@ -8,7 +8,8 @@ use common::lock::WatchedLock;
 use common::random::Random;
 use common::{G, K, M};
 use slicepool_core::{
-    Allocator, AllocatorOptions, Error, MemoryType, PoolOptions, Request, SliceId, Space, SpaceOptions, SpaceSlice,
+    Allocator, AllocatorOptions, Error, MemoryType, PoolOptions, Request, SliceId, Space, SpaceOptions, SpacePiece,
+    SpaceSlice,
 };
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -20,7 +21,7 @@ fn space(size: u64, granule: u64) -> Space {
 /// Allocates without alignment and returns handle and offset.
 fn place(space: &mut Space, size: u64) -> (SliceId, u64) {
     let slice = space.allocate(size, 1).unwrap();
-    (slice.id.unwrap(), slice.offset)
+    (slice.id, slice.offset)
 }
 
 /// Panics unless the whole space is one free piece and all counters say so.
@@ -28,7 +29,7 @@ fn assert_one_hole(space: &Space) {
     assert_eq!(space.check(), Ok(()));
     let figures = space.statistics();
     let pieces: Vec<_> = space.pieces().collect();
-    assert_eq!(pieces, [SpaceSlice { id: None, offset: 0, size: figures.size }]);
+    assert_eq!(pieces, [SpacePiece { id: None, offset: 0, size: figures.size }]);
     assert_eq!((figures.in_use, figures.padding, figures.free), (0, 0, figures.size));
     assert_eq!((figures.slices, figures.free_ranges, figures.largest_free_bound), (0, 1, figures.size));
     assert_eq!(space.largest_free(), figures.size);
@@ -127,7 +128,7 @@ impl Oracle {
         if let Some((&offset, _)) = self.live.range(slice.offset..).next() {
             assert!(end <= offset, "{slice:?} overlaps what begins at {offset}");
         }
-        self.live.insert(slice.offset, (slice.size, slice.id.unwrap()));
+        self.live.insert(slice.offset, (slice.size, slice.id));
     }
 
     fn fits(&self, size: u64, alignment: u64, space: u64) -> bool {
@@ -169,7 +170,7 @@ fn exercise(size: u64, granule: u64, operations: u32, random: &mut Random) {
                 assert!(slice.offset % alignment == 0 && slice.offset % granule == 0);
                 assert_eq!(slice.size, request.next_multiple_of(granule));
                 oracle.add(&slice, usable);
-                ids.push((slice.id.unwrap(), slice.offset));
+                ids.push((slice.id, slice.offset));
             }
             Err(error) => {
                 let needed = request.div_ceil(granule).checked_mul(granule);
@@ -228,8 +229,7 @@ fn a_space_has_at_least_one_granule_and_fewer_than_two_to_the_32() {
 #[test]
 fn a_space_has_no_hidden_margin() {
     let mut space = space(16 * M, 256);
-    let place_aligned =
-        |space: &mut Space, size| space.allocate(size, 256).map(|slice| (slice.id.unwrap(), slice.offset));
+    let place_aligned = |space: &mut Space, size| space.allocate(size, 256).map(|slice| (slice.id, slice.offset));
     place_aligned(&mut space, 8 * M).unwrap();
     let four = place_aligned(&mut space, 4 * M).unwrap();
     assert_eq!(four.1, 8 * M);

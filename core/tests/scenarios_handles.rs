@@ -127,7 +127,7 @@ fn handles_of_spaces_and_allocators_are_foreign_to_each_other() {
     let mut one = Space::try_new(SpaceOptions::new(1000)).unwrap();
     let mut other = Space::try_new(SpaceOptions::new(1000)).unwrap();
     let slice = place(&allocator, 100);
-    let ids = [one.allocate(10, 1).unwrap().id.unwrap(), other.allocate(10, 1).unwrap().id.unwrap()];
+    let ids = [one.allocate(10, 1).unwrap().id, other.allocate(10, 1).unwrap().id];
     assert_eq!(one.free(ids[1]), Err(Error::ForeignHandle));
     assert_eq!(other.get(ids[0]), Err(Error::ForeignHandle));
     assert_eq!(one.free(slice.id), Err(Error::ForeignHandle));
@@ -189,8 +189,8 @@ fn after_destroy_answers_busy_every_handle_works_as_before() {
     allocator.free(freed.id).unwrap();
     let before = Snapshot::of(&allocator);
     let busy = Error::Busy { live: 3, in_use: 203_100, in_flight: 0 };
-    assert_eq!(allocator.can_destroy(false), Err(busy));
-    assert_eq!(allocator.can_destroy(true), Ok(()));
+    assert_eq!(allocator.can_destroy(slicepool_core::LiveSlices::Refuse), Err(busy));
+    assert_eq!(allocator.can_destroy(slicepool_core::LiveSlices::Free), Ok(()));
     let Err((allocator, error)) = allocator.destroy() else { panic!("slices are live") };
     assert_eq!(error, busy);
     assert_eq!(Snapshot::of(&allocator), before);
@@ -201,7 +201,7 @@ fn after_destroy_answers_busy_every_handle_works_as_before() {
     for (i, slice) in slices.iter().enumerate() {
         allocator.free(slice.id).unwrap();
         assert_eq!(allocator.free(slice.id), Err(Error::StaleHandle));
-        assert_eq!(allocator.can_destroy(false).is_ok(), i == 2);
+        assert_eq!(allocator.can_destroy(slicepool_core::LiveSlices::Refuse).is_ok(), i == 2);
     }
     assert_agree(&allocator, &device);
     assert!(allocator.destroy().is_ok());

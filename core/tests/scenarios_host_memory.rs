@@ -205,7 +205,8 @@ fn a_slice_for_which_the_nodes_run_out_changes_nothing_and_can_be_tried_again() 
             |allocator, _| allocator.allocate(&Request::new(100)).map(drop),
         );
     }
-    assert!(failures >= 4, "{failures}");
+    // A chunk of nodes at a time; a call that is refused one asks once more before it gives up.
+    assert!(failures >= 3, "{failures}");
 }
 
 /// Reliability, row 7: many growths in one call, and the list of the answers.

@@ -248,10 +248,10 @@ fn the_same_calls_after_a_clear_give_the_same_offsets() {
                 space.free(random.take(&mut live)).unwrap();
             } else if let Ok(slice) = space.allocate(random.scaled(16 * K), 1 << random.below(10)) {
                 offsets.push(slice.offset);
-                live.push(slice.id.unwrap());
+                live.push(slice.id);
             }
         }
-        live.push(space.allocate(1, 1).unwrap().id.unwrap());
+        live.push(space.allocate(1, 1).unwrap().id);
         space.clear();
         assert_eq!(space.check(), Ok(()));
         assert_eq!(space.free(live[0]), Err(Error::StaleHandle));

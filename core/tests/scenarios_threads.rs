@@ -234,7 +234,10 @@ fn a_thread_is_refused_while_another_takes_the_last_page_and_served_from_it_late
         let first = scope.spawn(|| allocator.allocate(&Request::new(1000)));
         reached.recv().unwrap();
         assert_eq!(allocator.statistics().growths_in_flight, 1);
-        assert!(matches!(allocator.can_destroy(true), Err(Error::Busy { live: 0, in_flight: 1, .. })));
+        assert!(matches!(
+            allocator.can_destroy(slicepool_core::LiveSlices::Free),
+            Err(Error::Busy { live: 0, in_flight: 1, .. })
+        ));
         // It waits a bounded time only, as the gate stays closed.
         let full =
             Error::PoolCapacityExceeded { size: 500, capacity: 4096, in_use: 0, largest_free: 0, growths_in_flight: 1 };

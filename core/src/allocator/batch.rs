@@ -70,7 +70,7 @@ impl<D: Device> Allocator<D> {
     /// Hands out a slice for each request, or none at all.
     ///
     /// If one request is refused, the slices placed before it are freed again and the pages taken from the device for
-    /// them are given back.
+    /// them are given back. Peaks stay, and so may the order in which holes of one size are used.
     ///
     /// # Errors
     /// As [`Allocator::allocate`], with the position of the request that was refused.

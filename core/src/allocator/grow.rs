@@ -55,13 +55,15 @@ impl<D: Device> Allocator<D> {
     #[inline(never)]
     pub(super) fn allocate_slowly(&self, request: &Request) -> Result<Slice, Error> {
         // Memory that is held first, in any pool; the first look may have failed for want of nodes only.
+        let mut worst = None;
         for cell in self.pools.iter() {
             let Ok(fit) = cell.rules.fit(request) else { continue };
-            if let Some(slice) = self.search_briefly(cell, &fit)? {
-                return Ok(slice);
+            match self.search_briefly(cell, &fit) {
+                Ok(Some(slice)) => return Ok(slice),
+                Ok(None) => {}
+                Err(error) => note(&mut worst, error),
             }
         }
-        let mut worst = None;
         for (index, cell) in self.pools.iter().enumerate() {
             let grown = cell.rules.fit(request).and_then(|fit| self.grow(index as u32, cell, &fit));
             match grown {

@@ -173,7 +173,8 @@ impl<D: Device> Allocator<D> {
     /// # Errors
     /// [`Error::InvalidArgument`] for size 0, an alignment that is no power of two or above the page alignment;
     /// [`Error::TooLarge`]; [`Error::PoolCapacityExceeded`]; [`Error::OutOfDeviceMemory`]; [`Error::DeviceFailed`];
-    /// [`Error::OutOfHostMemory`]; [`Error::TooManySlices`].
+    /// [`Error::OutOfHostMemory`]; [`Error::TooManySlices`]; [`Error::Busy`] if a page is needed while the allocator is
+    /// being closed, or after.
     #[inline]
     pub fn allocate(&self, request: &Request) -> Result<Slice, Error> {
         request.check()?;
@@ -259,7 +260,7 @@ impl<D: Device> Allocator<D> {
     /// back. The allocator is as usable as before then, and so are its slices (with [`LiveSlices::Free`] they have
     /// been freed if the error came from the device).
     pub fn close(&self, live: LiveSlices) -> Result<(), Error> {
-        self.can_destroy(live == LiveSlices::Free)?;
+        self.can_destroy(live)?;
         self.closing.fetch_add(1, Ordering::AcqRel);
         let closed = self.give_everything_back(live);
         if closed.is_err() {
@@ -314,15 +315,15 @@ impl<D: Device> Allocator<D> {
         }
     }
 
-    /// Whether the allocator could be destroyed, or with `force` abandoned, now.
+    /// Whether the allocator could be closed or, with [`LiveSlices::Free`], abandoned now.
     ///
     /// # Errors
-    /// [`Error::Busy`] while slices are live (unless `force`d), or a growth or a callback is in flight.
-    pub fn can_destroy(&self, force: bool) -> Result<(), Error> {
+    /// [`Error::Busy`] while a growth or a callback is in flight, and with [`LiveSlices::Refuse`] while slices are live.
+    pub fn can_destroy(&self, live: LiveSlices) -> Result<(), Error> {
         let in_flight = self.in_flight.load(Ordering::Acquire);
         // A callback may run while its thread is inside; the locks are free then, so looking is safe.
         let figures = self.statistics();
-        if in_flight != 0 || (figures.slices != 0 && !force) {
+        if in_flight != 0 || (figures.slices != 0 && live == LiveSlices::Refuse) {
             return Err(Error::Busy { live: u64::from(figures.slices), in_use: figures.in_use, in_flight });
         }
         Ok(())

@@ -411,9 +411,12 @@ impl Subject {
         self.check_stale_handles(step, 2)?;
         let busy = Error::Busy { live: u64::from(slices), in_use, in_flight: 0 };
         let expected = if slices == 0 { Ok(()) } else { Err(busy) };
-        let found = self.allocator.can_destroy(false);
+        let found = self.allocator.can_destroy(slicepool_core::LiveSlices::Refuse);
         ensure!(found == expected, "can_destroy answers {found:?} instead of {expected:?}");
-        ensure!(self.allocator.can_destroy(true).is_ok(), "it cannot be destroyed by force");
+        ensure!(
+            self.allocator.can_destroy(slicepool_core::LiveSlices::Free).is_ok(),
+            "it cannot be destroyed by force"
+        );
         self.allocator.check().map_err(String::from)
     }
 

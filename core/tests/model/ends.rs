@@ -35,7 +35,10 @@ impl Subject {
     fn close(mut self) -> Checked {
         if !self.model.handles.live.is_empty() {
             let found = self.allocator.close(LiveSlices::Refuse);
-            ensure!(found == self.allocator.can_destroy(false) && found.is_err(), "close answers {found:?}");
+            ensure!(
+                found == self.allocator.can_destroy(slicepool_core::LiveSlices::Refuse) && found.is_err(),
+                "close answers {found:?}"
+            );
             self.check_everything(0)?;
         }
         for attempt in 0..2 {

@@ -5,7 +5,7 @@ use crate::oracle::{Books, Checked, Handles, Live, Place, Shown, check_bound, ch
 use crate::run::Case;
 use proptest::collection::vec;
 use proptest::prelude::*;
-use slicepool_core::{Error, SliceId, Space, SpaceOptions, SpaceSlice};
+use slicepool_core::{Error, SliceId, Space, SpaceOptions, SpacePiece, SpaceSlice};
 
 /// One step.
 #[derive(Clone, Debug)]
@@ -129,7 +129,7 @@ impl Subject {
         let raw = match pick {
             Pick::Live(k) => kth(&self.handles.live, k)?,
             Pick::Stale(k) => kth(&self.handles.stale, k)?,
-            Pick::Foreign => self.stranger.allocate(1, 1).ok()?.id?.to_raw(),
+            Pick::Foreign => self.stranger.allocate(1, 1).ok()?.id.to_raw(),
             Pick::Altered { live, bit } => kth(&self.handles.live, live)? ^ (1 << bit),
             Pick::Number(number) => number,
         };
@@ -182,13 +182,12 @@ impl Subject {
         };
         let fits = never.is_none() && self.books.fits(size, alignment);
         match self.space.allocate(size, alignment) {
-            Ok(SpaceSlice { id: Some(id), offset, size: rounded }) => {
+            Ok(SpaceSlice { id, offset, size: rounded }) => {
                 ensure!(fits, "{size} at {alignment} was served instead of {never:?}");
                 let id = id.to_raw();
                 self.books.place(PAGE, offset, Live { id, size: rounded, requested: size }, alignment)?;
                 self.handles.add(id, Place { pool: 0, page: PAGE, offset })
             }
-            Ok(slice) => Err(format!("{slice:?} has no handle")),
             Err(error) => {
                 ensure!(!fits, "{size} at {alignment} fits, but was refused: {error:?}");
                 let largest_free = self.books.largest_free();
@@ -217,7 +216,7 @@ impl Subject {
         });
         match (found, expected) {
             (Ok(slice), Ok(offset)) => {
-                let resized = SpaceSlice { id: Some(id), offset, size: self.books.rounded(size) as u64 };
+                let resized = SpaceSlice { id, offset, size: self.books.rounded(size) as u64 };
                 ensure!(slice == resized, "try_resize({size}) made {slice:?} instead of {resized:?}");
                 self.books.resize(PAGE, offset, size);
                 Ok(())
@@ -231,7 +230,7 @@ impl Subject {
         let Some(id) = self.handle(pick) else { return Ok(()) };
         let expected = self.handles.look_up(id.to_raw()).map(|place| {
             let size = self.books.pages[&PAGE].live[&place.offset].size;
-            SpaceSlice { id: Some(id), offset: place.offset, size }
+            SpaceSlice { id, offset: place.offset, size }
         });
         let found = self.space.get(id);
         ensure!(found == expected, "get answers {found:?} instead of {expected:?}");
@@ -267,7 +266,7 @@ impl Subject {
 
     fn check_everything(&mut self, step: usize) -> Checked {
         let pieces = self.space.pieces().map(|piece| {
-            let SpaceSlice { id, offset, size } = piece;
+            let SpacePiece { id, offset, size } = piece;
             Shown { page: PAGE, offset, size, id: id.map(SliceId::to_raw), requested: None }
         });
         let figures = self.books.compare(&mut pieces.collect::<Vec<_>>())?;
