@@ -6,7 +6,7 @@ CFLAGS ?= -O2 -Wall -Wextra
 BUILD := target/capi/release
 DEMO := target/demo
 
-.PHONY: all demo test bless check canaries clean
+.PHONY: all demo test bench bless check canaries clean
 
 all: $(BUILD)/libslicepool.a
 
@@ -26,6 +26,10 @@ demo: $(BUILD)/libslicepool.a
 test:
 	$(CARGO) test --workspace
 	$(CARGO) test --release -p slicepool-core --test determinism
+
+# One table of ratios to what people use today, from one run. Needs a C++ compiler for one of the peers.
+bench:
+	cd bench && $(CARGO) run --release --bin table
 
 # Writes include/slicepool.h (and the other golden files) anew from the sources.
 bless:
