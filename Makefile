@@ -4,6 +4,7 @@ CARGO ?= cargo
 CC ?= cc
 CFLAGS ?= -O2 -Wall -Wextra
 BUILD := target/capi/release
+SONAME := $(shell sed -n 's/^version = "\([0-9]*\.[0-9]*\)\..*/\1/p' Cargo.toml)
 DEMO := target/demo
 
 .PHONY: all demo test bench bless check canaries clean
@@ -14,6 +15,8 @@ all: $(BUILD)/libslicepool.a
 .PHONY: $(BUILD)/libslicepool.a
 $(BUILD)/libslicepool.a:
 	$(CARGO) build --release -p slicepool-capi --target-dir target/capi
+	@# The name that programs linked with the shared library look for.
+	@if [ -f $(BUILD)/libslicepool.so ]; then ln -sf libslicepool.so $(BUILD)/libslicepool.so.$(SONAME); fi
 
 # Builds and runs the first program to read: examples-c/quickstart.c.
 demo: $(BUILD)/libslicepool.a

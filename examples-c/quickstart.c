@@ -84,7 +84,7 @@ int main(void) {
   char report[4096];
   uint64_t needed = 0;
   check(slicepool_report_json(allocator, report, sizeof report, &needed), "report");
-  printf("report: %s\n", report);
+  printf("report: %s\n", needed <= sizeof report ? report : "too long for the buffer");
 
   check(slicepool_allocator_destroy(allocator, 0, NULL), "destroy");
   printf("end:    %" PRIu64 " pages still with us\n", state.pages);

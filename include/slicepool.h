@@ -10,7 +10,8 @@
  *     page 1  [ slice | slice |  free   | slice |   untouched tail    ]
  *     page 2  [ slice |           free                                ]
  *
- * Allocating and freeing take constant time however many slices and pages there are.
+ * Freeing, and allocating where a size class serves the request, take constant time however many slices and pages there
+ * are; each function says what else it may cost.
  *
  * RESULTS. Functions answer SLICEPOOL_OK (0) or a negative SLICEPOOL_ERROR_ code. A function that fails has changed
  * nothing and has not touched its out-parameters, unless its comment says otherwise. NULL where an object, a struct or
@@ -18,11 +19,13 @@
  * slicepool_failure where you pass one, if the struct that holds the pointer to it is well-formed.
  *
  * STRUCTS begin with `struct_size`, which the caller sets: initialise them with the SLICEPOOL_..._INIT macros (or
- * slicepool_struct_default()), also those that a function fills in. Zero in any field is its default. Unknown flags
- * and non-zero reserved fields are refused, so that they can get a meaning later.
+ * slicepool_struct_default()), also those that a function fills in. Zero in a field is its default, where the field is
+ * not required. Unknown flags and non-zero reserved fields of what you pass in are refused, so that they can get a meaning
+ * later.
  *
  * OWNERSHIP. The library copies what it is given and frees what it allocates; you never free() anything it returns.
- * Slices are named by 64-bit handles: 0 means none, and a handle that was freed is never accepted again.
+ * Slices are named by 64-bit handles: 0 means none, and a handle that was freed is never accepted again. A handle of another
+ * pool or space is told apart with certainty among the first 65,536 of them in a process, with high probability later.
  *
  * THREADS. Every function may be called by any thread at any time, except: destroying and abandoning, which nobody
  * else may be racing with, and slicepool_space_ functions, which one thread at a time may call on one space. Not from
@@ -30,7 +33,7 @@
  * interrupts off). After fork() the child may only abandon allocators of its parent.
  *
  * CALLBACKS get your `user_data` first. No lock is held while one runs, so it may be slow and may call back into the
- * same allocator. It must not throw, longjmp or unwind.
+ * same allocator (one that allocates in `allocate` has to end its own recursion). It must not throw, longjmp or unwind.
  *
  * VERSIONS. Compare SLICEPOOL_VERSION_NUMBER with slicepool_version(). Structs grow at their end only, and codes are
  * never reused; both sides may be older or newer than the other.
@@ -85,10 +88,13 @@ uint32_t slicepool_version(void);
 /** The handle was never given out by this allocator or space. */
 #define SLICEPOOL_ERROR_FOREIGN_HANDLE (-3)
 
-/** Larger than anything that could ever be served. */
+/** More than the pools take; `limit` is the most they take below that. */
 #define SLICEPOOL_ERROR_TOO_LARGE (-4)
 
-/** The pool is at its cap, or the space is full. Freeing may help. */
+/**
+ * The pool is at its cap, or the space is full. Freeing may help; and if slicepool_failure.in_flight is not 0, so may
+ * trying again: pages are just being taken from the device or given back.
+ */
 #define SLICEPOOL_ERROR_POOL_CAPACITY_EXCEEDED (-5)
 
 /** The device has no memory left. Also what a device callback answers to say so. */
@@ -160,7 +166,7 @@ typedef struct slicepool_failure {
   uint64_t value;
   /** Live slices, for SLICEPOOL_ERROR_BUSY. */
   uint64_t live;
-  /** Pages being taken from the device, or callbacks running, at that moment. */
+  /** Pages being taken from the device or given back, or callbacks running, at that moment. */
   uint32_t in_flight;
   /** Position of the element that was refused, in calls with many. */
   uint32_t index;
@@ -285,7 +291,10 @@ uint32_t slicepool_sizeof_page_request(void);
  * Host
  * -------------------------------------------------------------------------------------------------------------------- */
 
-/** Gives `size` bytes at a multiple of `alignment`, a power of two; NULL if there is none. */
+/**
+ * Gives `size` bytes at a multiple of `alignment`, a power of two; NULL if there is none. Memory that is not aligned as
+ * asked is given back and counts as none.
+ */
 typedef void *(*slicepool_host_allocate_fn)(void *user_data, uint64_t size, uint64_t alignment);
 
 /** Takes back what `allocate` gave, with the same size and alignment. */
@@ -337,7 +346,7 @@ uint32_t slicepool_sizeof_host(void);
 /** Slices are cut from larger pages. */
 #define SLICEPOOL_POOL_SLICED_PAGES 3
 
-/** Requests above `max_slice_size` that leave less than a fifth of a page: taken if the pool has no cap. */
+/** Requests above `max_slice_size` that fill more than four fifths of a page: taken if the pool has no cap. */
 #define SLICEPOOL_NEAR_PAGE_WHEN_UNCAPPED 0
 
 /** Such requests are always taken. */
@@ -349,7 +358,10 @@ uint32_t slicepool_sizeof_host(void);
 /** The caller lets one thread at a time into the allocator: no lock is taken. */
 #define SLICEPOOL_ALLOCATOR_EXTERNALLY_SYNCHRONIZED 1
 
-/** Pool options that contradict themselves are refused instead of adjusted. */
+/**
+ * Pool options that would be adjusted are refused: pages that are no multiple of the granule, slices larger than a
+ * page, pages larger than the cap.
+ */
 #define SLICEPOOL_ALLOCATOR_VALIDATE 2
 
 /** Destroy although slices are live. */
@@ -367,13 +379,14 @@ typedef struct slicepool_pool_options {
   uint32_t struct_size;
   /** A SLICEPOOL_POOL_ kind. Required. */
   uint32_t kind;
-  /** Size of every page. Required. */
+  /** Size of every page, rounded up to the granule. Required. */
   uint64_t page_size;
   /** The largest slice the pool takes; 0: as large as a page. */
   uint64_t max_slice_size;
   /**
-   * Cap on all pages together, in whole pages; 0: none. A page above the cap shrinks to it. The cap belongs to
-   * this pool of this allocator: with an allocator per stream there is one per stream.
+   * Cap on all pages together: as many whole pages as it can pay for; 0: none. If it cannot pay for one page, pages
+   * are as small as it is, and if not even for a granule, the pool serves nothing. The cap belongs to this pool of
+   * this allocator: with an allocator per stream there is one per stream.
    */
   uint64_t max_pool_size;
   /** Every offset and size is a multiple of this power of two, at most 2^32; 0: 256. A page has at most 2^32 - 1. */
@@ -397,11 +410,12 @@ typedef struct slicepool_allocator_config {
    * have (unless a pool's granule is larger); 0: 4096. Say what the device really guarantees.
    */
   uint64_t page_alignment;
-  /** Number of pools, at most 32; 0: one pool of 32 MiB pages without a cap. */
+  /** Number of pools, at most 32; 0: one pool of 32 MiB pages (or what max_page allows) without a cap. */
   uint32_t pool_count;
   /**
-   * A request that would fit into a page which another thread is just getting waits for it this many back-off
-   * steps before it gets its own; 0: 32.
+   * A request that would fit into a page which another call is just getting waits for it this many back-off steps
+   * before it gets its own, or is refused at the cap; 0: 32. A step is what the spin lock does between two tries: some
+   * microseconds at most, or giving up the CPU once. A device that takes longer is not waited for to the end.
    */
   uint32_t growth_wait_steps;
   /** The pools, in the order in which they are tried. */
@@ -437,7 +451,7 @@ slicepool_result slicepool_allocator_create(const slicepool_device *device,
  * @param failure    may be NULL
  * @return SLICEPOOL_ERROR_BUSY while slices are live, or a callback of this allocator is running (so from within
  *         one, FORCE or not); SLICEPOOL_ERROR_DEVICE_FAILED if the device refuses to take a page back.
- *         The allocator and its slices are as usable as before then.
+ *         The allocator and its slices are as usable as before then; a refused page counts as stuck.
  *
  * Threads: exclusive. Cost: one device call a page.
  */
@@ -459,8 +473,8 @@ slicepool_result slicepool_allocator_abandon(struct slicepool_allocator *allocat
                                              uint32_t flags);
 
 /**
- * Gives pages that hold nothing back to the device, those idle the longest first, while at least `min_keep_bytes`
- * stay reserved; asks again for pages that the device has refused to take back.
+ * Gives pages that hold nothing back to the device, pool by pool, those idle the longest first, while at least
+ * `min_keep_bytes` stay reserved; asks again for pages that the device has refused to take back.
  *
  * @param failure  may be NULL
  * @return SLICEPOOL_ERROR_DEVICE_FAILED if the device refuses a page: the others have been given back, that one is
@@ -548,8 +562,9 @@ typedef struct slicepool_slice {
  *         SLICEPOOL_ERROR_TOO_MANY_SLICES, SLICEPOOL_ERROR_VERSION_MISMATCH, SLICEPOOL_ERROR_BUSY (from a callback
  *         while the allocator is being destroyed)
  *
- * Threads: any. Cost: constant if memory that is held serves the request by its size class; otherwise one device
- * call, or before a refusal one look at every free range that could hold it.
+ * Threads: any. Cost: constant if memory that is held serves the request by its size class; otherwise a look at 64 free
+ * ranges and one device call; and where no page can be had, a look at every free range that could hold it, 64 to 1,024 of
+ * them per lock hold. Callbacks run on the calling thread.
  */
 slicepool_result slicepool_allocate(slicepool_allocator *allocator,
                                     const struct slicepool_request *request,
@@ -617,7 +632,7 @@ slicepool_result slicepool_slice_get(slicepool_allocator *allocator,
 /**
  * Gives a slice another size where it lies. Never moves it, never calls the device.
  *
- * @param size     bytes, at least 1
+ * @param size     bytes, at least 1 and at most what the pool takes
  * @param slice    filled in on success with the slice as it is then; its struct_size must be set
  * @param failure  may be NULL; `limit` tells how large the slice could be where it lies
  * @return SLICEPOOL_ERROR_NO_ROOM if what follows it is in use; SLICEPOOL_ERROR_STALE_HANDLE;
@@ -634,7 +649,7 @@ slicepool_result slicepool_try_resize(slicepool_allocator *allocator,
 
 /**
  * Whether memory that is held would serve a request now, without the device and without doing it. True at that
- * instant only.
+ * instant only; slicepool_allocate() may take a page all the same if finding the range takes a long look.
  *
  * @param would_fit  set to 1 or 0
  * @return as slicepool_allocate() for requests that could never be served
@@ -699,7 +714,7 @@ typedef struct slicepool_statistics {
   uint64_t in_use_peak_bytes;
   /** A free range of at least this size exists; slicepool_largest_free() is exact. */
   uint64_t largest_free_bound_bytes;
-  /** Host memory held for slices and pages. */
+  /** Host memory held for slices and pages; of an allocator also what its pools share. Never given back before the end. */
   uint64_t metadata_bytes;
   /** Pages ever taken from the device. */
   uint64_t device_allocations;

@@ -10,7 +10,8 @@
  *     page 1  [ slice | slice |  free   | slice |   untouched tail    ]
  *     page 2  [ slice |           free                                ]
  *
- * Allocating and freeing take constant time however many slices and pages there are.
+ * Freeing, and allocating where a size class serves the request, take constant time however many slices and pages there
+ * are; each function says what else it may cost.
  *
  * RESULTS. Functions answer SLICEPOOL_OK (0) or a negative SLICEPOOL_ERROR_ code. A function that fails has changed
  * nothing and has not touched its out-parameters, unless its comment says otherwise. NULL where an object, a struct or
@@ -18,11 +19,13 @@
  * slicepool_failure where you pass one, if the struct that holds the pointer to it is well-formed.
  *
  * STRUCTS begin with `struct_size`, which the caller sets: initialise them with the SLICEPOOL_..._INIT macros (or
- * slicepool_struct_default()), also those that a function fills in. Zero in any field is its default. Unknown flags
- * and non-zero reserved fields are refused, so that they can get a meaning later.
+ * slicepool_struct_default()), also those that a function fills in. Zero in a field is its default, where the field is
+ * not required. Unknown flags and non-zero reserved fields of what you pass in are refused, so that they can get a meaning
+ * later.
  *
  * OWNERSHIP. The library copies what it is given and frees what it allocates; you never free() anything it returns.
- * Slices are named by 64-bit handles: 0 means none, and a handle that was freed is never accepted again.
+ * Slices are named by 64-bit handles: 0 means none, and a handle that was freed is never accepted again. A handle of another
+ * pool or space is told apart with certainty among the first 65,536 of them in a process, with high probability later.
  *
  * THREADS. Every function may be called by any thread at any time, except: destroying and abandoning, which nobody
  * else may be racing with, and slicepool_space_ functions, which one thread at a time may call on one space. Not from
@@ -30,7 +33,7 @@
  * interrupts off). After fork() the child may only abandon allocators of its parent.
  *
  * CALLBACKS get your `user_data` first. No lock is held while one runs, so it may be slow and may call back into the
- * same allocator. It must not throw, longjmp or unwind.
+ * same allocator (one that allocates in `allocate` has to end its own recursion). It must not throw, longjmp or unwind.
  *
  * VERSIONS. Compare SLICEPOOL_VERSION_NUMBER with slicepool_version(). Structs grow at their end only, and codes are
  * never reused; both sides may be older or newer than the other.

@@ -13,7 +13,7 @@ use slicepool_core::{
 /// Slices are cut from larger pages.
 pub const SLICEPOOL_POOL_SLICED_PAGES: u32 = 3;
 
-/// Requests above `max_slice_size` that leave less than a fifth of a page: taken if the pool has no cap.
+/// Requests above `max_slice_size` that fill more than four fifths of a page: taken if the pool has no cap.
 pub const SLICEPOOL_NEAR_PAGE_WHEN_UNCAPPED: u32 = 0;
 /// Such requests are always taken.
 pub const SLICEPOOL_NEAR_PAGE_ALWAYS: u32 = 1;
@@ -22,7 +22,8 @@ pub const SLICEPOOL_NEAR_PAGE_NEVER: u32 = 2;
 
 /// The caller lets one thread at a time into the allocator: no lock is taken.
 pub const SLICEPOOL_ALLOCATOR_EXTERNALLY_SYNCHRONIZED: u32 = 1;
-/// Pool options that contradict themselves are refused instead of adjusted.
+/// Pool options that would be adjusted are refused: pages that are no multiple of the granule, slices larger than a
+/// page, pages larger than the cap.
 pub const SLICEPOOL_ALLOCATOR_VALIDATE: u32 = 2;
 
 /// Destroy although slices are live.
@@ -44,12 +45,13 @@ pub struct slicepool_pool_options {
     pub struct_size: u32,
     /// A SLICEPOOL_POOL_ kind. Required.
     pub kind: u32,
-    /// Size of every page. Required.
+    /// Size of every page, rounded up to the granule. Required.
     pub page_size: u64,
     /// The largest slice the pool takes; 0: as large as a page.
     pub max_slice_size: u64,
-    /// Cap on all pages together, in whole pages; 0: none. A page above the cap shrinks to it. The cap belongs to
-    /// this pool of this allocator: with an allocator per stream there is one per stream.
+    /// Cap on all pages together: as many whole pages as it can pay for; 0: none. If it cannot pay for one page, pages
+    /// are as small as it is, and if not even for a granule, the pool serves nothing. The cap belongs to this pool of
+    /// this allocator: with an allocator per stream there is one per stream.
     pub max_pool_size: u64,
     /// Every offset and size is a multiple of this power of two, at most 2^32; 0: 256. A page has at most 2^32 - 1.
     pub granule: u64,
@@ -72,10 +74,11 @@ pub struct slicepool_allocator_config {
     /// Every page is asked for at a multiple of this power of two, which is also the largest alignment a request may
     /// have (unless a pool's granule is larger); 0: 4096. Say what the device really guarantees.
     pub page_alignment: u64,
-    /// Number of pools, at most 32; 0: one pool of 32 MiB pages without a cap.
+    /// Number of pools, at most 32; 0: one pool of 32 MiB pages (or what max_page allows) without a cap.
     pub pool_count: u32,
-    /// A request that would fit into a page which another thread is just getting waits for it this many back-off
-    /// steps before it gets its own; 0: 32.
+    /// A request that would fit into a page which another call is just getting waits for it this many back-off steps
+    /// before it gets its own, or is refused at the cap; 0: 32. A step is what the spin lock does between two tries: some
+    /// microseconds at most, or giving up the CPU once. A device that takes longer is not waited for to the end.
     pub growth_wait_steps: u32,
     /// The pools, in the order in which they are tried.
     pub pools: *const slicepool_pool_options,
@@ -176,7 +179,9 @@ unsafe fn create(
         // SAFETY: the caller says so.
         lock = unsafe { LockKind::unlocked() };
     }
-    let default = PoolOptions::sliced_pages(DEFAULT_PAGE_SIZE, DEFAULT_PAGE_SIZE, None);
+    let page = if config.max_page == 0 { DEFAULT_PAGE_SIZE } else { config.max_page.min(DEFAULT_PAGE_SIZE) };
+    let page = (page & !(PoolOptions::DEFAULT_GRANULE - 1)).max(1);
+    let default = PoolOptions::sliced_pages(page, page, None);
     let mut pools = [const { PoolOptions::sliced_pages(0, 0, None) }; MAX_POOLS];
     pools[0] = default;
     // SAFETY: the contract of the public function.
@@ -235,7 +240,7 @@ pub unsafe extern "C" fn slicepool_allocator_create(
 /// @param failure    may be NULL
 /// @return SLICEPOOL_ERROR_BUSY while slices are live, or a callback of this allocator is running (so from within
 ///         one, FORCE or not); SLICEPOOL_ERROR_DEVICE_FAILED if the device refuses to take a page back.
-///         The allocator and its slices are as usable as before then.
+///         The allocator and its slices are as usable as before then; a refused page counts as stuck.
 ///
 /// Threads: exclusive. Cost: one device call a page.
 #[unsafe(no_mangle)]
@@ -295,8 +300,8 @@ pub unsafe extern "C" fn slicepool_allocator_abandon(
     })
 }
 
-/// Gives pages that hold nothing back to the device, those idle the longest first, while at least `min_keep_bytes`
-/// stay reserved; asks again for pages that the device has refused to take back.
+/// Gives pages that hold nothing back to the device, pool by pool, those idle the longest first, while at least
+/// `min_keep_bytes` stay reserved; asks again for pages that the device has refused to take back.
 ///
 /// @param failure  may be NULL
 /// @return SLICEPOOL_ERROR_DEVICE_FAILED if the device refuses a page: the others have been given back, that one is

@@ -7,7 +7,8 @@ use core::ffi::c_void;
 use core::ptr::{self, NonNull};
 use slicepool_core::{HostMemory, LockKind};
 
-/// Gives `size` bytes at a multiple of `alignment`, a power of two; NULL if there is none.
+/// Gives `size` bytes at a multiple of `alignment`, a power of two; NULL if there is none. Memory that is not aligned as
+/// asked is given back and counts as none.
 pub type slicepool_host_allocate_fn =
     Option<unsafe extern "C" fn(user_data: *mut c_void, size: u64, alignment: u64) -> *mut c_void>;
 

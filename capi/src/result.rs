@@ -16,9 +16,10 @@ pub const SLICEPOOL_ERROR_INVALID_ARGUMENT: i32 = -1;
 pub const SLICEPOOL_ERROR_STALE_HANDLE: i32 = -2;
 /// The handle was never given out by this allocator or space.
 pub const SLICEPOOL_ERROR_FOREIGN_HANDLE: i32 = -3;
-/// Larger than anything that could ever be served.
+/// More than the pools take; `limit` is the most they take below that.
 pub const SLICEPOOL_ERROR_TOO_LARGE: i32 = -4;
-/// The pool is at its cap, or the space is full. Freeing may help.
+/// The pool is at its cap, or the space is full. Freeing may help; and if slicepool_failure.in_flight is not 0, so may
+/// trying again: pages are just being taken from the device or given back.
 pub const SLICEPOOL_ERROR_POOL_CAPACITY_EXCEEDED: i32 = -5;
 /// The device has no memory left. Also what a device callback answers to say so.
 pub const SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY: i32 = -8;
@@ -73,7 +74,7 @@ pub struct slicepool_failure {
     pub value: u64,
     /// Live slices, for SLICEPOOL_ERROR_BUSY.
     pub live: u64,
-    /// Pages being taken from the device, or callbacks running, at that moment.
+    /// Pages being taken from the device or given back, or callbacks running, at that moment.
     pub in_flight: u32,
     /// Position of the element that was refused, in calls with many.
     pub index: u32,

@@ -105,8 +105,9 @@ pub(crate) fn handle(id: u64) -> Result<SliceId, Refusal> {
 ///         SLICEPOOL_ERROR_TOO_MANY_SLICES, SLICEPOOL_ERROR_VERSION_MISMATCH, SLICEPOOL_ERROR_BUSY (from a callback
 ///         while the allocator is being destroyed)
 ///
-/// Threads: any. Cost: constant if memory that is held serves the request by its size class; otherwise one device
-/// call, or before a refusal one look at every free range that could hold it.
+/// Threads: any. Cost: constant if memory that is held serves the request by its size class; otherwise a look at 64 free
+/// ranges and one device call; and where no page can be had, a look at every free range that could hold it, 64 to 1,024 of
+/// them per lock hold. Callbacks run on the calling thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slicepool_allocate(
     allocator: *mut slicepool_allocator,
@@ -263,7 +264,7 @@ pub unsafe extern "C" fn slicepool_slice_get(
 
 /// Gives a slice another size where it lies. Never moves it, never calls the device.
 ///
-/// @param size     bytes, at least 1
+/// @param size     bytes, at least 1 and at most what the pool takes
 /// @param slice    filled in on success with the slice as it is then; its struct_size must be set
 /// @param failure  may be NULL; `limit` tells how large the slice could be where it lies
 /// @return SLICEPOOL_ERROR_NO_ROOM if what follows it is in use; SLICEPOOL_ERROR_STALE_HANDLE;
@@ -293,7 +294,7 @@ pub unsafe extern "C" fn slicepool_try_resize(
 }
 
 /// Whether memory that is held would serve a request now, without the device and without doing it. True at that
-/// instant only.
+/// instant only; slicepool_allocate() may take a page all the same if finding the range takes a long look.
 ///
 /// @param would_fit  set to 1 or 0
 /// @return as slicepool_allocate() for requests that could never be served

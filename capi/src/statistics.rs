@@ -36,7 +36,7 @@ pub struct slicepool_statistics {
     pub in_use_peak_bytes: u64,
     /// A free range of at least this size exists; slicepool_largest_free() is exact.
     pub largest_free_bound_bytes: u64,
-    /// Host memory held for slices and pages.
+    /// Host memory held for slices and pages; of an allocator also what its pools share. Never given back before the end.
     pub metadata_bytes: u64,
     /// Pages ever taken from the device.
     pub device_allocations: u64,

@@ -36,7 +36,7 @@ pub enum Error {
         in_use: u64,
         /// A free slice of at least this many bytes exists; the exact largest is a query of its own.
         largest_free: u64,
-        /// Pages being taken from the device by other calls at that moment.
+        /// Pages being taken from the device, or given back, by other calls at that moment: if any, trying again may help.
         growths_in_flight: u32,
     },
     /// The device has no memory left.

@@ -73,7 +73,15 @@ impl HostMemory {
         }
         // SAFETY: the contract of `new`.
         let memory = unsafe { (self.allocate)(self.user_data, layout.size() as u64, layout.align() as u64) };
-        NonNull::new(memory.cast()).ok_or(Error::OutOfHostMemory { bytes: layout.size() as u64 })
+        let none = Error::OutOfHostMemory { bytes: layout.size() as u64 };
+        let memory = NonNull::new(memory.cast::<u8>()).ok_or(none)?;
+        if memory.addr().get() % layout.align() != 0 {
+            // A function that forgets about alignment: memory that cannot be used is none.
+            // SAFETY: it came from `allocate` just now.
+            unsafe { self.deallocate(memory, layout) };
+            return Err(none);
+        }
+        Ok(memory)
     }
 
     /// Gives memory back.
@@ -496,6 +504,40 @@ mod tests {
         let two = Chunk::allocate(array.memory, plan).unwrap();
         assert!(array.install(one).is_none());
         assert!(array.install(two).is_some());
+    }
+
+    #[test]
+    fn host_memory_that_is_not_aligned_as_asked_is_given_back_and_counts_as_none() {
+        use core::cell::Cell;
+        unsafe extern "C" fn allocate(user_data: *mut c_void, size: u64, _: u64) -> *mut c_void {
+            // SAFETY: the test passes a cell that outlives the host memory.
+            let held = unsafe { &*user_data.cast::<Cell<i64>>() };
+            held.set(held.get() + 1);
+            let layout = Layout::from_size_align(size as usize + 8, 64).unwrap();
+            // SAFETY: not empty; eight bytes behind a multiple of 64 there is room for `size`.
+            unsafe { alloc::alloc::alloc(layout).add(8).cast() }
+        }
+        unsafe extern "C" fn deallocate(user_data: *mut c_void, memory: *mut c_void, size: u64, _: u64) {
+            // SAFETY: as above; the memory came from `allocate`.
+            unsafe {
+                let held = &*user_data.cast::<Cell<i64>>();
+                held.set(held.get() - 1);
+                let layout = Layout::from_size_align(size as usize + 8, 64).unwrap();
+                alloc::alloc::dealloc(memory.cast::<u8>().sub(8), layout);
+            }
+        }
+        let held = Cell::new(0i64);
+        // SAFETY: one thread; `held` outlives the host memory.
+        let memory = unsafe { HostMemory::new((&raw const held).cast_mut().cast(), allocate, deallocate) };
+        let layout = Layout::from_size_align(100, 32).unwrap();
+        assert_eq!(memory.allocate(layout), Err(Error::OutOfHostMemory { bytes: 100 }));
+        assert_eq!(held.get(), 0);
+        let layout = Layout::from_size_align(100, 8).unwrap();
+        let given = memory.allocate(layout).unwrap();
+        assert_eq!(held.get(), 1);
+        // SAFETY: given just now, not used.
+        unsafe { memory.deallocate(given, layout) };
+        assert_eq!(held.get(), 0);
     }
 
     #[test]

@@ -149,9 +149,15 @@ static void details_say_what_the_failure_was_and_nothing_else(void) {
   failure = garbage();
   slicepool_allocator_config config = SLICEPOOL_ALLOCATOR_CONFIG_INIT;
   config.failure = &failure;
+  const slicepool_pool_options too_large = sliced(2 * MIB, 0, 0, 256);
+  config.pools = &too_large;
+  config.pool_count = 1;
   config.max_page = MIB;
   CHECK_RESULT(create_with_config(&config), SLICEPOOL_ERROR_INVALID_ARGUMENT);
-  CHECK_FAILURE(failure, .result = SLICEPOOL_ERROR_INVALID_ARGUMENT, .field = "page_size", .value = 32 * MIB);
+  CHECK_FAILURE(failure, .result = SLICEPOOL_ERROR_INVALID_ARGUMENT, .field = "page_size", .value = 2 * MIB);
+  /* The default pool keeps to what the device gives out. */
+  config.pool_count = 0;
+  OK(create_with_config(&config));
   failure = garbage();
   CHECK_RESULT(slicepool_allocator_create(&world.table, &config, NULL), SLICEPOOL_ERROR_INVALID_ARGUMENT);
   CHECK_FAILURE(failure, .result = SLICEPOOL_ERROR_INVALID_ARGUMENT, .field = "allocator");

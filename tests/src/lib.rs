@@ -132,7 +132,8 @@ pub fn compile(source: &str, library: &Library, link: Link, flags: &[&str]) -> P
             // Consumers find it by its SONAME, so that name has to exist.
             let dir = library.shared.parent().expect("a file in a directory");
             let link = dir.join(format!("{}.{}", soname_base(), version_suffix()));
-            let _ = std::os::unix::fs::symlink(&library.shared, link);
+            let file = library.shared.file_name().expect("a file in a directory");
+            let _ = std::os::unix::fs::symlink(file, link);
             command.arg(&library.shared).arg(format!("-Wl,-rpath,{}", dir.display()));
         }
         Link::Nothing => {}

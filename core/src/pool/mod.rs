@@ -24,7 +24,7 @@ use sliced::Sliced;
 pub enum PoolType {
     /// Slices are cut from larger pages.
     SlicedPages {
-        /// Bytes of every page.
+        /// Bytes of every page, rounded up to the granule.
         page_size: u64,
         /// The largest slice the pool takes, in bytes.
         max_slice_size: u64,
@@ -89,12 +89,15 @@ impl PoolOptions {
         self
     }
 
-    /// Refuses what contradicts itself and would otherwise be adjusted: slices larger than a page, and pages larger
-    /// than the cap. Errors name the field and its value. [`Allocator::try_new`](crate::Allocator::try_new) itself
+    /// Refuses what contradicts itself and would otherwise be adjusted: pages that are no multiple of the granule (they
+    /// are rounded up to one), slices larger than a page, and pages larger than the cap. Errors name the field and its value. [`Allocator::try_new`](crate::Allocator::try_new) itself
     /// refuses only what cannot work.
     pub fn validate(&self, memory_type: &MemoryType) -> Result<(), Error> {
         let PoolType::SlicedPages { page_size, max_slice_size, max_pool_size } = self.pool_type;
         Rules::try_new(self, memory_type)?;
+        if page_size % self.granule != 0 {
+            return Err(Error::InvalidArgument { field: c"page_size", value: page_size });
+        }
         if max_slice_size > page_size {
             return Err(Error::InvalidArgument { field: c"max_slice_size", value: max_slice_size });
         }
@@ -136,7 +139,8 @@ impl Rules {
         }
         let sliced = Sliced::try_new(options)?;
         if sliced.page_size > memory_type.max_page || sliced.page_size / granule > u64::from(u32::MAX) {
-            return Err(Error::InvalidArgument { field: c"page_size", value: sliced.page_size });
+            let PoolType::SlicedPages { page_size, .. } = options.pool_type;
+            return Err(Error::InvalidArgument { field: c"page_size", value: page_size });
         }
         Ok(Self { sliced, granule_shift: granule.trailing_zeros(), page_alignment: memory_type.alignment.max(granule) })
     }
@@ -145,7 +149,7 @@ impl Rules {
     #[inline(always)]
     pub(crate) fn fit(&self, request: &Request) -> Result<Fit, Error> {
         if !self.sliced.accepts(request.size) {
-            return Err(Error::TooLarge { size: request.size, limit: self.sliced.limit() });
+            return Err(Error::TooLarge { size: request.size, limit: self.sliced.limit_below(request.size) });
         }
         if request.alignment > self.page_alignment {
             return Err(Error::InvalidArgument { field: c"alignment", value: request.alignment });
@@ -376,10 +380,9 @@ impl Pool {
     /// Sets aside a page under the cap and the records for it. Needs [`Pool::has_metadata`].
     pub(crate) fn begin_growth(&mut self, fit: &Fit) -> Result<(), Error> {
         if let Some(max_pages) = self.rules.sliced.max_pages {
-            let held = u64::from(self.pages.count()) + u64::from(self.pages.stuck_count()) + u64::from(self.growing);
             // Pages on their way back are held until the device has taken them.
-            let leaving = self.pages.leaving().div_ceil(self.rules.sliced.page_size.max(1));
-            if held + leaving >= max_pages {
+            let others = u64::from(self.pages.stuck_count()) + u64::from(self.pages.leaving_count());
+            if u64::from(self.pages.count()) + u64::from(self.growing) + others >= max_pages {
                 return Err(self.capacity_error(fit));
             }
         }
@@ -400,7 +403,8 @@ impl Pool {
             capacity: self.rules.sliced.capacity(),
             in_use: self.in_use,
             largest_free: self.rules.bytes(self.slicer.largest_bound()),
-            growths_in_flight: self.growing,
+            // Both mean that trying again may help.
+            growths_in_flight: self.growing + self.pages.leaving_count(),
         }
     }
 

@@ -81,6 +81,7 @@ pub(crate) struct Pages {
     /// Bytes of all pages, of those that are leaving and of those that are stuck.
     reserved: u64,
     leaving: u64,
+    leaving_count: u32,
     stuck_bytes: u64,
 }
 
@@ -98,6 +99,7 @@ impl Pages {
             stuck_count: 0,
             reserved: 0,
             leaving: 0,
+            leaving_count: 0,
             stuck_bytes: 0,
         }
     }
@@ -190,6 +192,7 @@ impl Pages {
         self.count -= 1;
         self.pages[index].state = State::Leaving;
         self.leaving += self.pages[index].memory.size;
+        self.leaving_count += 1;
     }
 
     /// The device has taken a page back.
@@ -198,6 +201,7 @@ impl Pages {
         debug_assert_eq!(page.state, State::Leaving);
         page.state = State::Vacant;
         self.leaving -= page.memory.size;
+        self.leaving_count -= 1;
         self.reserved -= page.memory.size;
         self.vacant_count += 1;
         self.mark(Set::Vacant, index);
@@ -209,6 +213,7 @@ impl Pages {
         debug_assert_eq!(page.state, State::Leaving);
         page.state = State::Stuck;
         self.leaving -= page.memory.size;
+        self.leaving_count -= 1;
         self.stuck_bytes += page.memory.size;
         self.stuck_count += 1;
         Self::append(&mut self.pages, &mut self.stuck, index);
@@ -226,6 +231,7 @@ impl Pages {
         self.stuck_count -= 1;
         self.stuck_bytes -= page.memory.size;
         self.leaving += page.memory.size;
+        self.leaving_count += 1;
         Some(index)
     }
 
@@ -297,6 +303,11 @@ impl Pages {
 
     pub(crate) fn stuck_bytes(&self) -> u64 {
         self.stuck_bytes
+    }
+
+    /// Pages that are on their way back.
+    pub(crate) fn leaving_count(&self) -> u32 {
+        self.leaving_count
     }
 
     /// Bytes that are on their way back.

@@ -59,9 +59,13 @@ impl Sliced {
         size <= self.page_size && self.page_size - size < self.page_size.div_ceil(5)
     }
 
-    /// The largest request the pool takes.
-    pub(crate) fn limit(&self) -> u64 {
-        if self.takes_near_page { self.page_size.max(self.max_slice_size) } else { self.max_slice_size }
+    /// The largest request the pool takes, of those below a request of `size` bytes that it does not take.
+    pub(crate) fn limit_below(&self, size: u64) -> u64 {
+        if self.takes_near_page && size > self.page_size {
+            self.page_size.max(self.max_slice_size)
+        } else {
+            self.max_slice_size
+        }
     }
 
     /// The cap in bytes.
@@ -90,7 +94,8 @@ mod tests {
             assert_eq!(pool.accepts(size), taken, "{size}");
         }
         assert!(!sliced(32_000, 32, Some(64_000)).accepts(25_601));
-        assert_eq!((pool.limit(), sliced(32_000, 32, Some(64_000)).limit()), (32_000, 32));
+        assert_eq!((pool.limit_below(32_001), pool.limit_below(33)), (32_000, 32));
+        assert_eq!(sliced(32_000, 32, Some(64_000)).limit_below(32_001), 32);
     }
 
     #[test]

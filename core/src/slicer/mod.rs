@@ -571,6 +571,31 @@ mod tests {
     }
 
     #[test]
+    fn a_search_that_is_disturbed_all_the_time_ends() {
+        let (mut slicer, _) = slicer(1_000_000);
+        let mut ids = std::vec::Vec::new();
+        for _ in 0..5000 {
+            ids.push(allocate(&mut slicer, 64));
+            allocate(&mut slicer, 1);
+        }
+        let rest = slicer.largest_bound();
+        allocate(&mut slicer, rest);
+        ids.iter().for_each(|id| {
+            slicer.free(id.slot());
+        });
+        let (mut scan, mut calls) = (slicer.begin_scan(65, u32::MAX), 0);
+        while let Scanned::More(more) = slicer.scan(65, 0, scan) {
+            // Another thread takes a hole and gives it back between any two calls.
+            let id = allocate(&mut slicer, 64);
+            slicer.free(id.slot());
+            scan = more;
+            calls += 1;
+        }
+        // Eight times from the start, then once through all in steps of 1,024.
+        assert!((9..=16).contains(&calls), "{calls}");
+    }
+
+    #[test]
     fn an_undisturbed_search_looks_at_a_bounded_number_of_holes_per_call() {
         let (mut slicer, _) = slicer(1_000_000);
         let mut ids = std::vec::Vec::new();

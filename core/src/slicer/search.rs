@@ -4,11 +4,22 @@
 #![forbid(unsafe_code)]
 
 use super::bins::class_of;
+use super::nodes::Kind;
 use super::{Slicer, gap_in};
 use crate::int::mask;
 
 /// Entries of one list that are looked at before the lock is given up (or another page is taken).
 pub(crate) const SCAN_STEP: u32 = 64;
+
+/// The most entries that are looked at per lock hold.
+const MAX_STEP: u32 = 1024;
+
+/// A search that is disturbed so often by other threads goes on from where it is, as long as that still exists, and
+/// no longer starts again: so that it ends.
+const START_AGAIN: u32 = 8;
+
+/// A search that is disturbed so often gives up.
+const GIVE_UP: u32 = 1 << 16;
 
 /// Where a search left off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,9 +28,10 @@ pub(crate) struct Scan {
     node: u32,
     /// Value of [`Slicer::changes`] that `node` belongs to.
     changes: u32,
-    /// Entries to look at per call. Doubles whenever the search has to start again, so that it ends however busy
-    /// other threads are.
+    /// Entries to look at per call. Doubles whenever the search starts again, up to [`MAX_STEP`].
     step: u32,
+    /// How often something has changed under the search.
+    disturbed: u32,
     /// Entries left to look at, over all calls.
     budget: u32,
 }
@@ -46,7 +58,8 @@ impl Slicer {
     /// Begins a search through every hole that could hold the request; at most `budget` holes are looked at.
     pub(crate) fn begin_scan(&self, size: u32, budget: u32) -> Scan {
         let class = self.bins.at_or_above(class_of(size));
-        Scan { class, node: self.bins.first(class), changes: self.changes, step: SCAN_STEP, budget }
+        let node = self.bins.first(class);
+        Scan { class, node, changes: self.changes, step: SCAN_STEP, disturbed: 0, budget }
     }
 
     /// Looks at up to `scan.step` holes and places the slice in the first that fits.
@@ -71,11 +84,28 @@ impl Slicer {
         }
     }
 
+    /// What to go on with after the lock was given up. If something changed meanwhile, holes may have come up behind the
+    /// search, and it starts again; but not for ever.
+    fn resume(&self, scan: Scan, fresh: impl FnOnce() -> Scan) -> Option<Scan> {
+        if scan.changes == self.changes {
+            return Some(scan);
+        }
+        let node = &self.nodes[scan.node];
+        let in_place = scan.node == 0 || (node.is(Kind::Hole) && class_of(node.size.get()) == scan.class);
+        let disturbed = scan.disturbed + 1;
+        if disturbed > GIVE_UP {
+            None
+        } else if disturbed <= START_AGAIN || !in_place {
+            Some(Scan { step: (scan.step * 2).min(MAX_STEP), disturbed, ..fresh() })
+        } else {
+            Some(Scan { changes: self.changes, disturbed, ..scan })
+        }
+    }
+
     fn search(&self, size: u32, align_mask: u32, mut scan: Scan) -> Searched {
-        if scan.changes != self.changes {
-            // Something moved since the last call: holes may have come up behind us.
-            let step = scan.step.saturating_mul(2);
-            scan = Scan { step, ..self.begin_scan(size, scan.budget) };
+        match self.resume(scan, || self.begin_scan(size, scan.budget)) {
+            Some(resumed) => scan = resumed,
+            None => return Searched::Nothing,
         }
         if cfg!(slicepool_canary = "refuse_what_fits") {
             scan.budget = 0;
@@ -112,17 +142,27 @@ impl Slicer {
     /// Begins the search for the largest free range.
     pub(crate) fn begin_largest(&self) -> (Scan, u32) {
         let class = self.bins.highest();
-        let scan =
-            Scan { class, node: self.bins.first(class), changes: self.changes, step: SCAN_STEP, budget: u32::MAX };
+        let scan = Scan {
+            class,
+            node: self.bins.first(class),
+            changes: self.changes,
+            step: SCAN_STEP,
+            disturbed: 0,
+            budget: u32::MAX,
+        };
         (scan, self.nodes[self.tail].size.get().max(self.idle_size))
     }
 
     /// Goes on with it: the largest so far, and where to go on if there is more to look at.
     pub(crate) fn largest(&self, mut scan: Scan, mut largest: u32) -> (u32, Option<Scan>) {
-        if scan.changes != self.changes {
-            let step = scan.step.saturating_mul(2);
-            (scan, largest) = self.begin_largest();
-            scan.step = step;
+        let (fresh, least) = self.begin_largest();
+        let before = scan;
+        match self.resume(scan, || fresh) {
+            Some(resumed) => scan = resumed,
+            None => return (largest, None),
+        }
+        if scan.disturbed != before.disturbed && scan.node == fresh.node {
+            largest = least;
         }
         let mut looked = 0;
         while scan.node != 0 {

@@ -138,7 +138,8 @@ impl Rules {
         let Request { size, alignment, .. } = *request;
         let nearly_a_page = size <= self.page && u128::from(self.page - size) * 5 < u128::from(self.page);
         if size > self.max_slice && !(self.takes_near_page && nearly_a_page) {
-            let limit = if self.takes_near_page { self.page } else { self.max_slice };
+            // The largest request below this one that it takes.
+            let limit = if self.takes_near_page && size > self.page { self.page } else { self.max_slice };
             return Some(Error::TooLarge { size, limit });
         }
         (alignment > self.page_alignment).then_some(Error::InvalidArgument { field: c"alignment", value: alignment })
