@@ -1,7 +1,7 @@
 /* After fork() the child may only abandon what it inherits, whatever the parent's threads were doing; then it uses an
  * allocator of its own. */
 #include "check.h"
-#include "pool_helpers.h"
+#include "shorthand.h"
 
 struct hammer {
   struct mock_device device;

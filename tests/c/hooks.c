@@ -1,6 +1,6 @@
 /* The host side: memory and lock hooks of slicepool_host. */
 #include "check.h"
-#include "pool_helpers.h"
+#include "shorthand.h"
 
 #include <errno.h>
 #include <sys/mman.h>

@@ -1,6 +1,6 @@
 /* What sliced pools promise: pools.md, the end of section 2 and section 8. Alignment 32, largest page 128 MiB. */
 #include "check.h"
-#include "pool_helpers.h"
+#include "shorthand.h"
 
 static slicepool_allocator *create_with(struct mock_device *device, const slicepool_pool_options *pool, uint32_t flags,
                                         slicepool_failure *failure, slicepool_result expected) {

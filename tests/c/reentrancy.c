@@ -3,7 +3,7 @@
  *
  * Prints "callback function" for every call, so that the driver can tell when a function of the header is missing. */
 #include "check.h"
-#include "pool_helpers.h"
+#include "shorthand.h"
 
 #include <signal.h>
 

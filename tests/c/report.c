@@ -1,6 +1,6 @@
 /* Prints the report of an allocator in a known state, for the driver to read. */
 #include "check.h"
-#include "pool_helpers.h"
+#include "shorthand.h"
 
 int main(void) {
   struct mock_device device;

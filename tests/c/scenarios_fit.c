@@ -1,6 +1,6 @@
 /* What users ran into, cases/scenarios.md: fit, fragmentation, alignment. The number is in each comment. */
 #include "check.h"
-#include "pool_helpers.h"
+#include "shorthand.h"
 
 /* ---- fit and fragmentation */
 

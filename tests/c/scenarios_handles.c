@@ -1,6 +1,6 @@
 /* What users ran into, cases/scenarios.md: handles and misuse. The number is in each comment. */
 #include "check.h"
-#include "pool_helpers.h"
+#include "shorthand.h"
 
 /* 34. */
 static void a_second_free_is_refused_and_the_next_slice_overlaps_nothing(void) {

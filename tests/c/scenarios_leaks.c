@@ -1,6 +1,6 @@
 /* What users ran into, cases/scenarios.md: thrashing and leaks. The number is in each comment. */
 #include "check.h"
-#include "pool_helpers.h"
+#include "shorthand.h"
 
 /* 13. */
 static void frames_above_a_page_cost_no_device_calls_after_the_first(void) {

@@ -1,6 +1,6 @@
 /* What users ran into, cases/scenarios.md: threads and callbacks. The number is in each comment. */
 #include "check.h"
-#include "pool_helpers.h"
+#include "shorthand.h"
 
 enum { SHARED_SLOTS = 256 };
 

@@ -1,6 +1,6 @@
 /* The static library is linked in, and the shared one is loaded besides: neither notices the other. */
 #include "check.h"
-#include "pool_helpers.h"
+#include "shorthand.h"
 
 #include <dlfcn.h>
 

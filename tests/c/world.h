@@ -4,7 +4,7 @@
 #define WORLD_H
 
 #include "check.h"
-#include "pool_helpers.h"
+#include "shorthand.h"
 
 #include <limits.h>
 #include <sys/mman.h>

@@ -1,0 +1,148 @@
+//! What only the inside can bring about: worn-out slots, forged handles, searches that are disturbed.
+
+use super::*;
+use std::vec::Vec;
+
+fn slicer(granules: u32) -> (Slicer, u32) {
+    let mut slicer = Slicer::try_new(HostMemory::global(), granules, 7).unwrap();
+    provide_nodes(&mut slicer);
+    let edge = slicer.add_page(0, granules);
+    (slicer, edge)
+}
+
+fn provide_nodes(slicer: &mut Slicer) {
+    while !slicer.has_nodes() {
+        let chunk = Chunk::allocate(HostMemory::global(), slicer.plan().unwrap()).unwrap();
+        assert!(slicer.install(chunk).is_none());
+    }
+}
+
+fn allocate(slicer: &mut Slicer, size: u32) -> SliceId {
+    provide_nodes(slicer);
+    let slot = slicer.allocate(size, 0);
+    assert_ne!(slot, 0);
+    slicer.id(slot)
+}
+
+/// A slicer with that many holes of 64 granules, which are in the class of 65, and nothing else free.
+fn full_of_holes(count: u32) -> (Slicer, Vec<SliceId>) {
+    let (mut slicer, _) = slicer(65 * count + 100);
+    let mut ids = Vec::new();
+    for _ in 0..count {
+        ids.push(allocate(&mut slicer, 64));
+        allocate(&mut slicer, 1);
+    }
+    allocate(&mut slicer, 100);
+    for id in &ids {
+        slicer.free(id.slot());
+    }
+    (slicer, ids)
+}
+
+#[test]
+fn a_slot_retires_when_its_generations_are_used_up_and_its_handles_stay_stale() {
+    let (mut slicer, edge) = slicer(100);
+    let first = allocate(&mut slicer, 10);
+    let slot = first.slot();
+    slicer.free(slot);
+    // As if it had been freed 16.7 million times.
+    slicer.set_generation(slot, GENERATION_RETIRED - 1);
+    let last = allocate(&mut slicer, 10);
+    assert_eq!((last.slot(), last.generation()), (slot, GENERATION_RETIRED - 1));
+    slicer.free(slot);
+    for _ in 0..50 {
+        let id = allocate(&mut slicer, 10);
+        assert_ne!(id.slot(), slot);
+        assert_eq!(slicer.resolve(first), Err(Error::StaleHandle));
+        assert_eq!(slicer.resolve(last), Err(Error::StaleHandle));
+        slicer.free(id.slot());
+        slicer.check([(edge, 100)].into_iter()).unwrap();
+    }
+}
+
+#[test]
+fn a_slot_that_retires_while_it_is_a_hole_serves_as_one_and_is_never_handed_out_again() {
+    let (mut slicer, edge) = slicer(100);
+    let ids = [0; 4].map(|_| allocate(&mut slicer, 10));
+    let slot = ids[1].slot();
+    slicer.set_generation(slot, GENERATION_RETIRED - 1);
+    slicer.free(slot);
+    assert!(slicer.node(slot).is(Kind::Hole));
+    // Cut from, then used up, then given out no more.
+    let part = allocate(&mut slicer, 4);
+    let rest = allocate(&mut slicer, 6);
+    assert!(slicer.node(slot).is(Kind::Unused));
+    for id in [part, rest] {
+        assert_ne!(id.slot(), slot);
+        slicer.free(id.slot());
+    }
+    for _ in 0..20 {
+        assert_ne!(allocate(&mut slicer, 1).slot(), slot);
+    }
+    slicer.check([(edge, 100)].into_iter()).unwrap();
+}
+
+#[test]
+fn handles_that_were_never_given_out_are_foreign_and_freed_ones_are_stale() {
+    let (mut slicer, _) = slicer(100);
+    let id = allocate(&mut slicer, 1);
+    let of = |tag, generation, slot| SliceId::pack(tag, generation, slot);
+    assert_eq!(slicer.resolve(of(8, 0, id.slot())), Err(Error::ForeignHandle));
+    assert_eq!(slicer.resolve(of(7, 1, id.slot())), Err(Error::ForeignHandle));
+    assert_eq!(slicer.resolve(of(7, 0, 9_999)), Err(Error::ForeignHandle));
+    assert_eq!(slicer.resolve(id), Ok(id.slot()));
+    slicer.claim(id.slot());
+    assert_eq!(slicer.resolve(id), Err(Error::StaleHandle));
+    assert_eq!(slicer.resolve_for_query(id), Ok(id.slot()));
+    slicer.unclaim(id.slot());
+    slicer.free(id.slot());
+    assert_eq!(slicer.resolve(id), Err(Error::StaleHandle));
+    assert_eq!(slicer.resolve(of(7, 1, id.slot())), Err(Error::ForeignHandle));
+}
+
+#[test]
+fn a_search_that_is_disturbed_starts_again_with_longer_steps_and_finds_what_came_up_behind_it() {
+    let (mut slicer, ids) = full_of_holes(200);
+    let scan = slicer.begin_scan(65, u32::MAX);
+    let Scanned::More(mut scan) = slicer.scan(65, 0, scan) else { panic!("ends too early") };
+    // Two holes of the class become a larger one, behind the search or before it.
+    let first = slicer.node(ids[0].slot()).next.get();
+    slicer.free(first);
+    provide_nodes(&mut slicer);
+    let mut calls = 0;
+    let found = loop {
+        match slicer.scan(65, 0, scan) {
+            Scanned::More(more) => scan = more,
+            end => break end,
+        }
+        calls += 1;
+    };
+    assert!(matches!(found, Scanned::Placed(_)));
+    assert_eq!(calls, 1, "198 holes in steps of 128");
+}
+
+#[test]
+fn a_search_that_is_disturbed_all_the_time_ends() {
+    let (mut slicer, _) = full_of_holes(5000);
+    let (mut scan, mut calls) = (slicer.begin_scan(65, u32::MAX), 0);
+    while let Scanned::More(more) = slicer.scan(65, 0, scan) {
+        // Another thread takes a hole and gives it back between any two calls.
+        let id = allocate(&mut slicer, 64);
+        slicer.free(id.slot());
+        scan = more;
+        calls += 1;
+    }
+    // Eight times from the start, then once through all in steps of 1,024.
+    assert!((9..=16).contains(&calls), "{calls}");
+}
+
+#[test]
+fn an_undisturbed_search_looks_at_a_bounded_number_of_holes_per_call() {
+    let (mut slicer, _) = full_of_holes(1000);
+    let (mut scan, mut calls) = (slicer.begin_scan(65, u32::MAX), 1);
+    while let Scanned::More(more) = slicer.scan(65, 0, scan) {
+        scan = more;
+        calls += 1;
+    }
+    assert_eq!(calls, 1000u32.div_ceil(search::SCAN_STEP));
+}
