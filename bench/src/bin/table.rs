@@ -10,7 +10,14 @@ const TURNS: usize = 11;
 
 fn main() {
     println!("ns per pair (free one, allocate one): median of {TURNS} turns taken in rotation, and ratio");
-    println!("{:>9}  {:>20} {:>20} {:>20} {:>20}", "live", OffsetAllocator::NAME, VirtualBlock::NAME, Space::NAME, Pool::NAME);
+    println!(
+        "{:>9}  {:>20} {:>20} {:>20} {:>20}",
+        "live",
+        OffsetAllocator::NAME,
+        VirtualBlock::NAME,
+        Space::NAME,
+        Pool::NAME
+    );
     for live in [1_000, 10_000, 100_000] {
         speed(live);
     }
