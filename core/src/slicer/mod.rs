@@ -48,10 +48,11 @@ pub(crate) use search::{Scan, Scanned};
 /// Nodes that one operation may need: a front gap, the slice, a page's edge and what is left of the old tail.
 pub(crate) const NODES_PER_OPERATION: u32 = 4;
 
+/// The ranges of all pages of a pool. The owner keeps the pages, the bytes and the lock.
 pub(crate) struct Slicer {
     nodes: Nodes,
     bins: Bins,
-    /// Edge of the page with the tail; 0 = no page.
+    /// Edge of the page with the tail; 0 = none.
     tail: u32,
     /// Pages that hold nothing and are not cut from at present, and the granules of the largest of them.
     idle: u32,
@@ -61,7 +62,7 @@ pub(crate) struct Slicer {
     changes: u32,
     live: u32,
     holes: u32,
-    /// Granules in holes and tail.
+    /// Granules in holes, tail and idle pages.
     free: u64,
     /// Pages added and not removed.
     pages: u32,
@@ -229,7 +230,6 @@ impl Slicer {
 
     /// Alignment above the granule: up to two holes of each class that may fit by luck, then one that fits for sure,
     /// then the tail. The gap in front of the slice stays free.
-    #[cold]
     #[inline(never)]
     fn allocate_aligned(&mut self, size: u32, align_mask: u32) -> u32 {
         // Any hole of this size or more holds the slice wherever it begins.
@@ -255,7 +255,7 @@ impl Slicer {
         self.allocate_from_tail(size, align_mask)
     }
 
-    /// Places a slice in the tail of the newest page; 0 if it does not fit there.
+    /// Places a slice in the tail; 0 if it does not fit there.
     pub(crate) fn allocate_from_tail(&mut self, size: u32, align_mask: u32) -> u32 {
         match gap_in(&self.nodes[self.tail], size, align_mask) {
             Some(0) => self.carve_tail(size),
@@ -428,7 +428,7 @@ impl Slicer {
         self.holes + self.idle + u32::from(self.nodes[self.tail].size.get() != 0)
     }
 
-    /// Granules in holes and tail.
+    /// Granules in holes, tail and idle pages.
     pub(crate) fn free_granules(&self) -> u64 {
         self.free
     }
