@@ -7,7 +7,6 @@ use crate::error::Error;
 use crate::pool::Range;
 use crate::report::{self, Statistics};
 use crate::slice::Request;
-use crate::slicer::Scanned;
 use core::fmt::{self, Write};
 use core::ops::ControlFlow;
 
@@ -42,9 +41,9 @@ impl<D: Device> Allocator<D> {
             drop(pool);
             loop {
                 match cell.pool.lock().slicer.would_fit(fit.size, fit.align_mask, scan) {
-                    Scanned::Placed(_) => return Ok(true),
-                    Scanned::Nothing => break,
-                    Scanned::More(more) => scan = more,
+                    Ok(true) => return Ok(true),
+                    Ok(false) => break,
+                    Err(more) => scan = more,
                 }
             }
         }

@@ -298,6 +298,15 @@ impl Pool {
         self.slice_at(slot)
     }
 
+    /// Books a slice out that is about to be freed or resized.
+    #[inline(always)]
+    fn unsettle(&mut self, slot: u32) {
+        let node = self.slicer.node(slot);
+        let padding = u64::from(node.link_a.get());
+        self.in_use -= self.rules.bytes(node.size.get()) - padding;
+        self.padding -= padding;
+    }
+
     /// [`Pool::settle`] off the hot path.
     #[inline(never)]
     fn settle_elsewhere(&mut self, slot: u32, requested: u64) -> Slice {
@@ -334,10 +343,8 @@ impl Pool {
     /// Frees a slot that is live or claimed. The page stays, whatever is left in it.
     #[inline(always)]
     pub(crate) fn free_slot(&mut self, slot: u32) {
-        let node = self.slicer.node(slot);
-        let (page, padding) = (node.page.get(), u64::from(node.link_a.get()));
-        self.in_use -= self.rules.bytes(node.size.get()) - padding;
-        self.padding -= padding;
+        self.unsettle(slot);
+        let page = self.slicer.node(slot).page.get();
         let edge = self.slicer.free(slot);
         if edge != 0 {
             self.slicer.set_page_idle(edge);
@@ -358,10 +365,7 @@ impl Pool {
         if u64::from(fit.size) > available {
             return Err(Error::NoRoom { size: fit.requested, available: available << self.rules.granule_shift });
         }
-        let node = self.slicer.node(slot);
-        let padding = u64::from(node.link_a.get());
-        self.in_use -= self.rules.bytes(node.size.get()) - padding;
-        self.padding -= padding;
+        self.unsettle(slot);
         self.slicer.resize(slot, fit.size);
         Ok(self.settle_elsewhere(slot, fit.requested))
     }

@@ -64,8 +64,6 @@ pub(crate) struct Slicer {
     holes: u32,
     /// Granules in holes, tail and idle pages.
     free: u64,
-    /// Pages added and not removed.
-    pages: u32,
     /// Nodes promised to growths in flight.
     promised: u32,
 }
@@ -84,7 +82,6 @@ impl Slicer {
             live: 0,
             holes: 0,
             free: 0,
-            pages: 0,
             promised: 0,
         })
     }

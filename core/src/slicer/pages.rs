@@ -16,7 +16,6 @@ impl Slicer {
         node.set(Kind::Edge, page, 0, size);
         node.set_neighbours(edge, edge);
         self.tail = edge;
-        self.pages += 1;
         self.free += u64::from(size);
         self.changes = self.changes.wrapping_add(1);
         edge
@@ -73,7 +72,6 @@ impl Slicer {
         self.leave_idle();
         self.free -= u64::from(self.nodes[edge].size.get());
         self.nodes.put(edge);
-        self.pages -= 1;
         self.changes = self.changes.wrapping_add(1);
     }
 

@@ -75,12 +75,12 @@ impl Slicer {
         }
     }
 
-    /// Whether a slice could be placed, idle pages apart, without placing it: as [`Slicer::scan`], with 1 for a slot.
-    pub(crate) fn would_fit(&self, size: u32, align_mask: u32, scan: Scan) -> Scanned {
+    /// Whether [`Slicer::scan`] would place a slice; where to go on if there is more to look at.
+    pub(crate) fn would_fit(&self, size: u32, align_mask: u32, scan: Scan) -> Result<bool, Scan> {
         match self.search(size, align_mask, scan) {
-            Searched::Found { .. } | Searched::Tail => Scanned::Placed(1),
-            Searched::Nothing => Scanned::Nothing,
-            Searched::More(scan) => Scanned::More(scan),
+            Searched::Found { .. } | Searched::Tail => Ok(true),
+            Searched::Nothing => Ok(false),
+            Searched::More(scan) => Err(scan),
         }
     }
 
