@@ -256,7 +256,7 @@ fn pages_that_a_refused_batch_cannot_give_back_are_stuck_and_not_lost() {
     assert_eq!((device.given(), device.taken()), (3, 3));
 }
 
-/// DESIGN: no lock is held while a callback or a host-memory function runs, and a thread holds one at a time. Devices
+/// No lock is held while a callback or a host-memory function runs, and a thread holds one at a time. Devices
 /// and host memory of these tests check the first themselves.
 #[test]
 fn lock_hooks_are_never_nested_and_never_held_while_foreign_functions_run() {
@@ -288,7 +288,7 @@ fn lock_hooks_are_never_nested_and_never_held_while_foreign_functions_run() {
     host.assert_all_returned();
 }
 
-/// DESIGN: an externally synchronised allocator behaves the same.
+/// An externally synchronised allocator behaves the same.
 #[test]
 fn an_allocator_without_a_lock_does_the_same_as_one_with() {
     let seed = Random::with_seed_or(47).any();

@@ -77,7 +77,7 @@ fn an_allocator_that_host_memory_fails_anywhere_leaks_nothing() {
     }
 }
 
-/// DESIGN: growth of the books happens in the warm-up only.
+/// Growth of the books happens in the warm-up only.
 #[test]
 fn the_steady_path_asks_for_no_host_memory() {
     let mut random = Random::with_seed_or(7);
@@ -171,7 +171,7 @@ fn creation_that_host_memory_fails_is_refused_and_leaves_nothing_behind() {
     }
 }
 
-/// Reliability, row 7: a growth needs nodes, a page record and a ledger entry.
+/// A growth needs nodes, a page record and a ledger entry.
 #[test]
 fn the_first_growth_that_host_memory_fails_changes_nothing_and_can_be_tried_again() {
     let failures = fail_each_host_allocation(
@@ -182,7 +182,7 @@ fn the_first_growth_that_host_memory_fails_changes_nothing_and_can_be_tried_agai
     assert!(failures >= 4, "{failures}");
 }
 
-/// Reliability, row 7: the array of page records grows.
+/// The array of page records grows.
 #[test]
 fn a_growth_for_which_the_page_records_run_out_changes_nothing_and_can_be_tried_again() {
     for pages in [8, 16, 30, 31, 32, 33, 64] {
@@ -194,7 +194,7 @@ fn a_growth_for_which_the_page_records_run_out_changes_nothing_and_can_be_tried_
     }
 }
 
-/// Reliability, row 7: the array of nodes grows.
+/// The array of nodes grows.
 #[test]
 fn a_slice_for_which_the_nodes_run_out_changes_nothing_and_can_be_tried_again() {
     let mut failures = 0;
@@ -209,7 +209,7 @@ fn a_slice_for_which_the_nodes_run_out_changes_nothing_and_can_be_tried_again() 
     assert!(failures >= 3, "{failures}");
 }
 
-/// Reliability, row 7: many growths in one call, and the list of the answers.
+/// Many growths in one call, and the list of the answers.
 #[test]
 fn a_batch_that_host_memory_fails_changes_nothing_and_can_be_tried_again() {
     let failures = fail_each_host_allocation(
@@ -223,7 +223,7 @@ fn a_batch_that_host_memory_fails_changes_nothing_and_can_be_tried_again() {
     assert!(failures >= 10, "{failures}");
 }
 
-/// Reliability, row 7: a hole that comes into being.
+/// A hole that comes into being.
 #[test]
 fn a_resize_that_host_memory_fails_changes_nothing_and_can_be_tried_again() {
     let mut failures = 0;

@@ -1,38 +1,14 @@
-//! What sliced pools promise: pages, caps, routing. Numbers of `pools.md`, sections 2 and 8.
+//! What sliced pools promise: pages, caps, routing.
 
 mod common;
 
 use common::books::{assert_agree, ranges};
 use common::devices::{LedgerDevice, NONE_LEFT};
 use common::random::Random;
+use common::sliced::{MEMORY, allocate, full, over, sliced};
 use common::{K, M};
-use slicepool_core::{
-    Allocator, AllocatorOptions, Error, MemoryType, NearPage, PoolOptions, PoolType, Request, SliceId,
-};
+use slicepool_core::{Allocator, AllocatorOptions, Error, MemoryType, NearPage, PoolOptions, PoolType, Request};
 
-/// Largest page 128 MiB, alignment 32.
-const MEMORY: MemoryType = MemoryType::new(128 * M, 32);
-
-fn sliced(page_size: u64, max_slice_size: u64, max_pool_size: Option<u64>) -> PoolOptions {
-    PoolOptions::sliced_pages(page_size, max_slice_size, max_pool_size).with_granule(32)
-}
-
-fn over<'a>(device: &'a LedgerDevice, pools: &[PoolOptions]) -> Allocator<&'a LedgerDevice> {
-    Allocator::try_new(device, pools, AllocatorOptions::default().with_memory_type(MEMORY)).unwrap()
-}
-
-fn allocate(allocator: &Allocator<&LedgerDevice>, size: u64) -> SliceId {
-    allocator.allocate(&Request::new(size)).unwrap().id
-}
-
-/// The capacity error with no growth under way.
-fn full(size: u64, capacity: u64, in_use: u64, largest_free: u64) -> Error {
-    Error::PoolCapacityExceeded { size, capacity, in_use, largest_free, growths_in_flight: 0 }
-}
-
-// ---- section 8
-
-/// Section 8, item 3.
 #[test]
 fn a_capped_pool_refuses_above_its_cap_and_serves_again_after_a_free() {
     let device = LedgerDevice::new();
@@ -54,7 +30,7 @@ fn a_capped_pool_refuses_above_its_cap_and_serves_again_after_a_free() {
     assert_eq!(device.sizes(), [1024; 4]);
 }
 
-/// Section 8, item 4: the cap does not pay for one alignment unit.
+/// The cap does not pay for one alignment unit.
 #[test]
 fn a_cap_below_the_granule_refuses_everything_and_never_calls_the_device() {
     let device = LedgerDevice::new();
@@ -65,7 +41,6 @@ fn a_cap_below_the_granule_refuses_everything_and_never_calls_the_device() {
     assert_agree(&allocator, &device);
 }
 
-/// Section 8, item 6.
 #[test]
 fn pages_are_shared_reused_and_added_as_slices_need_them() {
     for (page, sizes, free_between, expected) in [
@@ -86,7 +61,6 @@ fn pages_are_shared_reused_and_added_as_slices_need_them() {
     }
 }
 
-/// Section 8, item 7.
 #[test]
 fn alignments_and_granules_that_are_no_powers_of_two_are_refused_by_name() {
     let device = LedgerDevice::new();
@@ -112,7 +86,7 @@ fn alignments_and_granules_that_are_no_powers_of_two_are_refused_by_name() {
     assert_eq!(device.calls(), 0);
 }
 
-/// Section 8, item 8: what contradicts itself.
+/// What contradicts itself.
 #[test]
 fn contradictory_configurations_are_refused_by_validation_with_field_and_value() {
     let refused = |field, value| Err(Error::InvalidArgument { field, value });
@@ -129,7 +103,7 @@ fn contradictory_configurations_are_refused_by_validation_with_field_and_value()
     assert_eq!(sliced(128 * M, 128 * M, None).validate(&MEMORY), Ok(()));
 }
 
-/// Section 8, item 8: what cannot work at all, and what is adjusted when nobody asked for validation.
+/// What cannot work at all, and what is adjusted when nobody asked for validation.
 #[test]
 fn creation_refuses_an_empty_list_and_a_page_of_nothing_and_adjusts_the_rest() {
     let device = LedgerDevice::new();
@@ -146,7 +120,6 @@ fn creation_refuses_an_empty_list_and_a_page_of_nothing_and_adjusts_the_rest() {
     assert_eq!(device.sizes(), [1024]);
 }
 
-/// Section 8, item 10.
 #[test]
 fn holes_of_one_page_merge_until_the_page_is_one_hole_again() {
     let device = LedgerDevice::new();
@@ -169,7 +142,6 @@ fn holes_of_one_page_merge_until_the_page_is_one_hole_again() {
     assert_agree(&allocator, &device);
 }
 
-/// Section 8, item 11.
 #[test]
 fn a_large_slice_takes_a_page_of_its_own_and_the_rest_of_the_first_is_still_used() {
     let device = LedgerDevice::new();
@@ -186,7 +158,7 @@ fn a_large_slice_takes_a_page_of_its_own_and_the_rest_of_the_first_is_still_used
     assert_agree(&allocator, &device);
 }
 
-/// Section 8, item 18, its first half: what a caller can act on is reported, not what was met first.
+/// What a caller can act on is reported, not what was met first.
 #[test]
 fn a_device_that_has_nothing_left_is_reported_rather_than_a_full_pool_before_it() {
     let device = LedgerDevice::new();
@@ -201,9 +173,7 @@ fn a_device_that_has_nothing_left_is_reported_rather_than_a_full_pool_before_it(
     assert_agree(&allocator, &device);
 }
 
-// ---- section 2
-
-/// Section 2: cap 1000 -> one page of 992, cap 2047 -> one page, cap 2048 -> two.
+/// Cap 1000 -> one page of 992, cap 2047 -> one page, cap 2048 -> two.
 #[test]
 fn the_cap_pays_for_whole_pages_and_shrinks_a_page_that_it_cannot_pay_for() {
     for (cap, page, pages) in [(1000, 992, 1), (2047, 1024, 1), (2048, 1024, 2), (32, 32, 1), (1024, 1024, 1)] {
@@ -224,7 +194,7 @@ fn the_cap_pays_for_whole_pages_and_shrinks_a_page_that_it_cannot_pay_for() {
     }
 }
 
-/// Section 1, the table: page 32000, max slice 32.
+/// Page 32000, max slice 32.
 #[test]
 fn an_uncapped_pool_also_takes_what_nearly_fills_a_page() {
     let taken = [(32, true), (33, false), (25_600, false), (25_601, true), (32_000, true), (32_001, false)];
@@ -251,7 +221,7 @@ fn an_uncapped_pool_also_takes_what_nearly_fills_a_page() {
     }
 }
 
-/// Section 2, faults of the original: a hole of exactly the aligned size was not found.
+/// Seen in other pools: a hole of exactly the aligned size was not found.
 #[test]
 fn a_freed_slice_serves_the_same_size_again_without_a_second_page() {
     let device = LedgerDevice::new();
@@ -266,7 +236,7 @@ fn a_freed_slice_serves_the_same_size_again_without_a_second_page() {
     assert_agree(&allocator, &device);
 }
 
-/// Section 2, faults of the original: pages were lost.
+/// Seen in other pools: pages were lost.
 #[test]
 fn after_everything_is_freed_cleanup_leaves_no_page() {
     let device = LedgerDevice::new();
@@ -284,7 +254,7 @@ fn after_everything_is_freed_cleanup_leaves_no_page() {
     assert_agree(&allocator, &device);
 }
 
-/// Section 2, faults of the original: slices drifted apart until a page was larger or smaller than itself.
+/// Seen in other pools: slices drifted apart until a page was larger or smaller than itself.
 #[test]
 fn two_hundred_thousand_operations_leave_a_page_exactly_its_size() {
     let mut random = Random::with_seed_or(2);
@@ -309,7 +279,7 @@ fn two_hundred_thousand_operations_leave_a_page_exactly_its_size() {
     assert_eq!(device.sizes(), [64 * K]);
 }
 
-/// Section 2 and section 8, item 17: the original counted pages in 16 bits.
+/// Sixteen bits do not count them.
 #[test]
 fn more_pages_than_sixteen_bits_can_count_are_all_kept_apart() {
     let device = LedgerDevice::new();
@@ -330,7 +300,7 @@ fn more_pages_than_sixteen_bits_can_count_are_all_kept_apart() {
 
 // ---- several pools in one allocator
 
-/// Section 1: a hole that fits is never passed over in favour of a new page.
+/// A hole that fits is never passed over in favour of a new page.
 #[test]
 fn a_hole_in_a_later_pool_is_used_before_an_earlier_pool_grows() {
     let device = LedgerDevice::new();
@@ -355,7 +325,7 @@ fn a_hole_in_a_later_pool_is_used_before_an_earlier_pool_grows() {
     assert_agree(&allocator, &device);
 }
 
-/// Section 1: a pool at its cap is skipped.
+/// A pool at its cap is skipped.
 #[test]
 fn a_full_pool_spills_into_the_next_that_accepts_the_request() {
     let device = LedgerDevice::new();
@@ -380,7 +350,7 @@ fn a_full_pool_spills_into_the_next_that_accepts_the_request() {
     assert_agree(&allocator, &device);
 }
 
-/// Section 1: nobody accepts.
+/// Nobody accepts.
 #[test]
 fn the_most_generous_limit_is_named_when_no_pool_accepts() {
     let device = LedgerDevice::new();
@@ -413,7 +383,7 @@ fn the_report_shows_the_configuration_that_is_in_effect() {
     assert_eq!(report.matches('{').count(), report.matches('}').count());
 }
 
-/// The public configuration type keeps the names and the derives of the original.
+/// The public configuration type keeps the names and the derives of other pools.
 #[test]
 fn pool_types_can_be_cloned_compared_and_shown() {
     let one = PoolType::SlicedPages { page_size: 1, max_slice_size: 2, max_pool_size: None };

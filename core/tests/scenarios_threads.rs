@@ -323,7 +323,7 @@ fn threads_that_grow_at_once_never_pass_the_cap_and_one_of_them_is_served() {
     assert_agree(&allocator, &device);
 }
 
-/// DESIGN: sixteen loader threads do not take sixteen pages for sixteen small requests.
+/// Sixteen loader threads do not take sixteen pages for sixteen small requests.
 #[test]
 fn sixteen_threads_that_load_at_once_share_one_page() {
     let ledger = LedgerDevice::new();
@@ -349,7 +349,6 @@ fn sixteen_threads_that_load_at_once_share_one_page() {
     assert_agree(&allocator, &ledger);
 }
 
-/// Section 8 of `pools.md`, item 16.
 #[test]
 fn a_cleanup_during_a_growth_returns_nothing_that_the_growth_is_about_to_use() {
     let (device, reached, open) = Gate::new();
@@ -401,7 +400,7 @@ fn closing_and_growing_at_once_leaves_no_page_behind() {
     assert_agree(allocator, &device.ledger);
 }
 
-/// Section 8 of `pools.md`, item 16, free running: the device of the test panics where a page goes back twice.
+/// Free running: the device of the test panics where a page goes back twice.
 #[test]
 fn cleanups_during_allocations_lose_no_slice_and_no_page() {
     let mut random = Random::with_seed_or(16);

@@ -1,33 +1,12 @@
-//! Giving pages back: how many, which, and what if the device refuses. `pools.md`, section 7, and `reliability.md`.
+//! Giving pages back: how many, which, and what if the device refuses.
 
 mod common;
 
 use common::books::assert_agree;
 use common::devices::{KEPT, LedgerDevice};
+use common::sliced::{allocate, full, over, sliced};
 use common::{K, M};
-use slicepool_core::{
-    Allocator, AllocatorOptions, DeviceFault, Error, MemoryType, PoolOptions, Request, Slice, SliceId,
-};
-
-/// Largest page 128 MiB, alignment 32.
-const MEMORY: MemoryType = MemoryType::new(128 * M, 32);
-
-fn sliced(page_size: u64, max_slice_size: u64, max_pool_size: Option<u64>) -> PoolOptions {
-    PoolOptions::sliced_pages(page_size, max_slice_size, max_pool_size).with_granule(32)
-}
-
-fn over<'a>(device: &'a LedgerDevice, pools: &[PoolOptions]) -> Allocator<&'a LedgerDevice> {
-    Allocator::try_new(device, pools, AllocatorOptions::default().with_memory_type(MEMORY)).unwrap()
-}
-
-fn allocate(allocator: &Allocator<&LedgerDevice>, size: u64) -> SliceId {
-    allocator.allocate(&Request::new(size)).unwrap().id
-}
-
-/// The capacity error with no growth under way.
-fn full(size: u64, capacity: u64, in_use: u64, largest_free: u64) -> Error {
-    Error::PoolCapacityExceeded { size, capacity, in_use, largest_free, growths_in_flight: 0 }
-}
+use slicepool_core::{Allocator, DeviceFault, Error, Request, Slice};
 
 fn allocator_with_idle_pages(device: &LedgerDevice, count: u64) -> Allocator<&LedgerDevice> {
     let allocator = over(device, &[sliced(M, M, None)]);
@@ -39,7 +18,7 @@ fn allocator_with_idle_pages(device: &LedgerDevice, count: u64) -> Allocator<&Le
     allocator
 }
 
-/// Section 7: trim goes down to a floor, and not below it.
+/// Trim goes down to a floor, and not below it.
 #[test]
 fn trim_keeps_at_least_the_bytes_it_is_told_to_keep() {
     for (keep, pages) in
@@ -57,7 +36,7 @@ fn trim_keeps_at_least_the_bytes_it_is_told_to_keep() {
     }
 }
 
-/// Section 7: what is live counts towards the floor, in whatever pool it is.
+/// What is live counts towards the floor, in whatever pool it is.
 #[test]
 fn live_pages_of_all_pools_count_towards_the_floor_of_a_trim() {
     let device = LedgerDevice::new();
@@ -76,7 +55,7 @@ fn live_pages_of_all_pools_count_towards_the_floor_of_a_trim() {
     assert_agree(&allocator, &device);
 }
 
-/// Section 7: oldest idle first.
+/// Oldest idle first.
 #[test]
 fn trim_gives_back_the_page_that_has_been_idle_the_longest() {
     let device = LedgerDevice::new();
@@ -93,7 +72,7 @@ fn trim_gives_back_the_page_that_has_been_idle_the_longest() {
     }
 }
 
-/// Section 7: a page in which one byte is live stays, and its slice with it.
+/// A page in which one byte is live stays, and its slice with it.
 #[test]
 fn cleanup_leaves_pages_with_live_slices_alone() {
     let device = LedgerDevice::new();

@@ -1,4 +1,4 @@
-/* What sliced pools promise: pools.md, the end of section 2 and section 8. Alignment 32, largest page 128 MiB. */
+/* What sliced pools promise. Alignment 32, largest page 128 MiB. */
 #include "check.h"
 #include "shorthand.h"
 
@@ -25,7 +25,6 @@ static slicepool_allocator *aligned_32(struct mock_device *device, uint64_t page
   return create_with(device, &pool, 0, NULL, SLICEPOOL_OK);
 }
 
-/* Section 8, item 3. */
 static void a_capped_pool_refuses_above_its_cap_and_serves_again_after_a_free(void) {
   struct mock_device device;
   slicepool_allocator *allocator = aligned_32(&device, 1024, 1024, 2048);
@@ -52,7 +51,6 @@ static void a_capped_pool_refuses_above_its_cap_and_serves_again_after_a_free(vo
   finish(allocator, &device);
 }
 
-/* Section 8, item 4. */
 static void a_cap_below_the_alignment_refuses_everything_without_calling_the_device(void) {
   struct mock_device device;
   slicepool_allocator *allocator = aligned_32(&device, 1024, 1024, 16);
@@ -65,7 +63,6 @@ static void a_cap_below_the_alignment_refuses_everything_without_calling_the_dev
   finish(allocator, &device);
 }
 
-/* Section 8, item 6. */
 static void two_slices_share_a_page_that_holds_both(void) {
   struct mock_device device;
   slicepool_allocator *allocator = aligned_32(&device, 2048, 2048, 0);
@@ -82,7 +79,6 @@ static void two_slices_share_a_page_that_holds_both(void) {
   finish(allocator, &device);
 }
 
-/* Section 8, item 6. */
 static void a_freed_page_is_used_again(void) {
   struct mock_device device;
   slicepool_allocator *allocator = aligned_32(&device, 512, 512, 0);
@@ -99,7 +95,6 @@ static void a_freed_page_is_used_again(void) {
   finish(allocator, &device);
 }
 
-/* Section 8, item 6. */
 static void a_slice_that_does_not_fit_gets_another_page(void) {
   struct mock_device device;
   slicepool_allocator *allocator = aligned_32(&device, 1024, 1024, 0);
@@ -114,7 +109,6 @@ static void a_slice_that_does_not_fit_gets_another_page(void) {
   finish(allocator, &device);
 }
 
-/* Section 8, item 7. */
 static void alignments_and_granules_that_are_no_powers_of_two_are_refused_by_name(void) {
   static const uint64_t wrong[] = { 3, 5, 31, 33, 48, 100, UINT64_MAX, (UINT64_C(1) << 63) + 1 };
   struct mock_device device;
@@ -147,7 +141,6 @@ static void alignments_and_granules_that_are_no_powers_of_two_are_refused_by_nam
   finish(allocator, &device);
 }
 
-/* Section 8, item 10. */
 static void holes_join_with_both_neighbours_and_with_the_tail(void) {
   struct mock_device device;
   mock_init(&device);
@@ -191,7 +184,6 @@ static void holes_join_with_both_neighbours_and_with_the_tail(void) {
   finish(allocator, &device);
 }
 
-/* Section 8, item 11. */
 static void a_pool_of_two_pages_serves_what_two_pages_hold(void) {
   struct mock_device device;
   slicepool_allocator *allocator = aligned_32(&device, MIB, MIB, 2 * MIB);
@@ -211,7 +203,7 @@ static void a_pool_of_two_pages_serves_what_two_pages_hold(void) {
   finish(allocator, &device);
 }
 
-/* Section 2: a fault of the original. */
+/* A fault of other pools. */
 static void the_hole_of_a_rounded_slice_takes_an_equal_one_again(void) {
   struct mock_device device;
   mock_init(&device);
@@ -232,7 +224,7 @@ static void the_hole_of_a_rounded_slice_takes_an_equal_one_again(void) {
   finish(allocator, &device);
 }
 
-/* Section 2: a fault of the original. */
+/* A fault of other pools. */
 static void a_page_that_was_cut_differently_is_given_back_when_it_is_empty(void) {
   struct mock_device device;
   slicepool_allocator *allocator = aligned_32(&device, 2048, 2048, 0);
@@ -252,7 +244,7 @@ static void a_page_that_was_cut_differently_is_given_back_when_it_is_empty(void)
   finish(allocator, &device);
 }
 
-/* Section 2: a fault of the original. */
+/* A fault of other pools. */
 static void churn_leaves_the_page_exactly_its_size(void) {
   enum { SLOTS = 24 };
   struct mock_device device;
@@ -287,7 +279,7 @@ static void churn_leaves_the_page_exactly_its_size(void) {
   finish(allocator, &device);
 }
 
-/* Section 2: the original counts pages in 16 bits. */
+/* The original counts pages in 16 bits. */
 static void more_pages_than_sixteen_bits_count_are_all_found_again(void) {
   struct mock_device device;
   slicepool_allocator *allocator = aligned_32(&device, 32, 32, 0);
@@ -310,7 +302,7 @@ static void more_pages_than_sixteen_bits_count_are_all_found_again(void) {
   finish(allocator, &device);
 }
 
-/* Section 2: whole pages under the cap, and a page above it shrinks. */
+/* Whole pages under the cap, and a page above it shrinks. */
 static void the_cap_counts_whole_pages_and_shrinks_a_page_above_it(void) {
   static const struct {
     uint64_t cap, page, pages;
@@ -335,7 +327,7 @@ static void the_cap_counts_whole_pages_and_shrinks_a_page_above_it(void) {
   }
 }
 
-/* Section 2: configurations that the validated path refuses, and the other adjusts. */
+/* Configurations that the validated path refuses, and the other adjusts. */
 static void options_that_contradict_themselves_are_refused_when_asked_to_validate(void) {
   static const struct {
     uint64_t page, slice, cap;
@@ -356,7 +348,6 @@ static void options_that_contradict_themselves_are_refused_when_asked_to_validat
   }
 }
 
-/* Section 1. */
 static void requests_that_nearly_fill_a_page_follow_the_rule_of_the_pool(void) {
   static const struct {
     uint64_t size;
@@ -392,7 +383,7 @@ static void requests_that_nearly_fill_a_page_follow_the_rule_of_the_pool(void) {
   }
 }
 
-/* Section 1: a hole in any accepting pool is used before any pool grows; then pools grow in order. */
+/* A hole in any accepting pool is used before any pool grows; then pools grow in order. */
 static void memory_that_is_held_is_used_before_any_pool_grows(void) {
   struct mock_device device;
   mock_init(&device);
@@ -425,7 +416,7 @@ static void memory_that_is_held_is_used_before_any_pool_grows(void) {
   finish(allocator, &device);
 }
 
-/* Section 1: a device that fails is reported as such, whatever another pool says. */
+/* A device that fails is reported as such, whatever another pool says. */
 static void a_failing_device_is_reported_before_a_pool_at_its_cap(void) {
   struct mock_device device;
   mock_init(&device);

@@ -9,6 +9,7 @@ pub(crate) mod host;
 pub(crate) mod lock;
 pub(crate) mod meeting;
 pub(crate) mod random;
+pub(crate) mod sliced;
 
 /// 2^10 bytes.
 pub(crate) const K: u64 = 1 << 10;
