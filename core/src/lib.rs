@@ -55,6 +55,7 @@
 extern crate std;
 
 mod allocator;
+mod arena;
 pub mod device;
 mod error;
 mod int;

@@ -22,7 +22,7 @@ pub type HostDeallocateFn =
 /// The host memory in which an allocator or a space keeps its books. Never device memory.
 #[derive(Clone, Copy, Debug)]
 pub struct HostMemory {
-    user_data: *mut c_void,
+    pub(crate) user_data: *mut c_void,
     allocate: HostAllocateFn,
     deallocate: HostDeallocateFn,
 }
