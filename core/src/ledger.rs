@@ -1,4 +1,4 @@
-//! Which device memory is live: so that memory given out twice is noticed.
+//! Which device memory is live, so that memory given out twice is noticed, and how much of it there is.
 //!
 //! A hash table whose growth never blocks anybody: a larger table is got outside the lock, and entries move over a
 //! few at a time with every later change.
@@ -52,11 +52,51 @@ pub(crate) struct Ledger {
     old: Option<(Table, usize)>,
     /// Entries promised to device calls in flight.
     promised: usize,
+    held: Held,
+}
+
+/// What all pools of an allocator hold together, and the most that has been.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Held {
+    bytes: u64,
+    pub(crate) bytes_peak: u64,
+    /// Pages that serve: neither on their way back nor stuck.
+    pages: u32,
+    pub(crate) pages_peak: u32,
+}
+
+impl Held {
+    /// A page has come.
+    pub(crate) fn take(&mut self, bytes: u64) {
+        self.take_useless(bytes);
+        self.pages += 1;
+        self.pages_peak = self.pages_peak.max(self.pages);
+    }
+
+    /// A page has come that is of no use and does not go back.
+    pub(crate) fn take_useless(&mut self, bytes: u64) {
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.bytes_peak = self.bytes_peak.max(self.bytes);
+    }
+
+    /// A page has begun to leave.
+    pub(crate) fn begin_return(&mut self) {
+        self.pages -= 1;
+    }
+
+    /// A page has left.
+    pub(crate) fn end_return(&mut self, bytes: u64) {
+        self.bytes = self.bytes.saturating_sub(bytes);
+    }
 }
 
 impl Ledger {
     pub(crate) fn new(memory: HostMemory) -> Self {
-        Self { table: HashTable::new_in(memory), old: None, promised: 0 }
+        Self { table: HashTable::new_in(memory), old: None, promised: 0, held: Held::default() }
+    }
+
+    pub(crate) fn held(&mut self) -> &mut Held {
+        &mut self.held
     }
 
     fn old_entries(&self) -> usize {

@@ -56,6 +56,7 @@ extern crate std;
 
 mod allocator;
 mod arena;
+mod clock;
 pub mod device;
 mod error;
 mod int;
@@ -70,11 +71,12 @@ mod space;
 mod sync;
 
 pub use allocator::{Allocator, AllocatorOptions, Batch, BatchError, LiveSlices};
+pub use arena::BlockStatistics;
 pub use device::{Device, DeviceError, DeviceMemory, HostDevice, MemoryType, PageRequest};
 pub use error::{DeviceFault, Error};
 pub use metadata::{HostAllocateFn, HostDeallocateFn, HostMemory};
 pub use pool::{NearPage, PoolOptions, PoolType, Range};
-pub use report::Statistics;
+pub use report::{PoolReport, Statistics};
 pub use slice::{Request, Slice};
 pub use slots::SliceId;
 pub use space::{Space, SpaceOptions, SpacePiece, SpaceSlice, SpaceStatistics};

@@ -1,7 +1,7 @@
 //! Figures about what is held and what it is used for, and their JSON form.
 #![forbid(unsafe_code)]
 
-use crate::pool::Rules;
+use crate::pool::{PoolOptions, PoolType};
 use core::fmt::{self, Write};
 
 /// Figures of a pool or of a whole allocator at one instant. Sizes are bytes.
@@ -14,7 +14,7 @@ pub struct Statistics {
     pub reserved: u64,
     /// Asked for by live slices.
     pub in_use: u64,
-    /// Added to that by rounding to the granule.
+    /// Added to that by rounding to the granule, or to the page where every slice has its own.
     pub padding: u64,
     /// In free ranges.
     pub free: u64,
@@ -22,10 +22,12 @@ pub struct Statistics {
     pub leaving: u64,
     /// In pages that the device has refused to take back.
     pub stuck: u64,
-    /// The most `reserved` has been. Of an allocator: the sum over its pools.
+    /// The most `reserved` has been.
     pub reserved_peak: u64,
     /// The most `in_use` has been. Of an allocator: the sum over its pools.
     pub in_use_peak: u64,
+    /// Bytes of the largest request that was ever served.
+    pub largest_allocation: u64,
     /// A free range of at least this size exists; the exact largest is a query of its own.
     pub largest_free_bound: u64,
     /// Host memory held for slices and pages.
@@ -44,14 +46,14 @@ pub struct Statistics {
     pub pages_idle: u32,
     /// Pages that the device has refused to take back.
     pub pages_stuck: u32,
-    /// The most `pages` has been. Of an allocator: the sum over its pools.
+    /// The most `pages` has been.
     pub pages_peak: u32,
     /// Pages being taken from the device.
     pub growths_in_flight: u32,
 }
 
 impl Statistics {
-    /// Adds a pool's figures to an allocator's. No sum overflows, whatever a device claims to have.
+    /// Adds a pool's figures to an allocator's, which keeps its own peaks of what it holds. No sum overflows, whatever a device claims to have.
     pub(crate) fn add(&mut self, pool: &Statistics) {
         self.reserved = self.reserved.saturating_add(pool.reserved);
         self.in_use = self.in_use.saturating_add(pool.in_use);
@@ -59,8 +61,8 @@ impl Statistics {
         self.free = self.free.saturating_add(pool.free);
         self.leaving = self.leaving.saturating_add(pool.leaving);
         self.stuck = self.stuck.saturating_add(pool.stuck);
-        self.reserved_peak = self.reserved_peak.saturating_add(pool.reserved_peak);
         self.in_use_peak = self.in_use_peak.saturating_add(pool.in_use_peak);
+        self.largest_allocation = self.largest_allocation.max(pool.largest_allocation);
         self.largest_free_bound = self.largest_free_bound.max(pool.largest_free_bound);
         self.metadata += pool.metadata;
         self.device_allocations += pool.device_allocations;
@@ -70,13 +72,12 @@ impl Statistics {
         self.pages += pool.pages;
         self.pages_idle += pool.pages_idle;
         self.pages_stuck += pool.pages_stuck;
-        self.pages_peak += pool.pages_peak;
         self.growths_in_flight += pool.growths_in_flight;
     }
 
     /// The figures as the members of a JSON object, without its braces.
     fn write_members(&self, out: &mut dyn Write) -> fmt::Result {
-        let members: [(&str, u64); 19] = [
+        let members: [(&str, u64); 20] = [
             ("reserved_bytes", self.reserved),
             ("in_use_bytes", self.in_use),
             ("padding_bytes", self.padding),
@@ -85,6 +86,7 @@ impl Statistics {
             ("stuck_bytes", self.stuck),
             ("reserved_peak_bytes", self.reserved_peak),
             ("in_use_peak_bytes", self.in_use_peak),
+            ("largest_allocation_bytes", self.largest_allocation),
             ("largest_free_bound_bytes", self.largest_free_bound),
             ("metadata_bytes", self.metadata),
             ("device_allocations", self.device_allocations),
@@ -106,21 +108,50 @@ impl Statistics {
     }
 }
 
-/// One line of a report: a pool's effective configuration and figures.
-pub(crate) fn write_pool(out: &mut dyn Write, rules: &Rules, figures: &Statistics) -> fmt::Result {
+/// A pool's configuration as it is in effect, and its figures, all of one instant.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct PoolReport {
+    /// The configuration after rounding, clamping and defaults: giving it to a new allocator makes the same pool.
+    pub options: PoolOptions,
+    /// Every page is asked for at a multiple of this many bytes.
+    pub page_alignment: u64,
+    /// The figures.
+    pub statistics: Statistics,
+}
+
+/// Writes a pool's report as a JSON object.
+pub(crate) fn write_pool(out: &mut dyn Write, report: &PoolReport) -> fmt::Result {
+    let options = &report.options;
+    match options.pool_type {
+        PoolType::SlicedPages { page_size, max_slice_size, max_pool_size } => {
+            write!(out, "{{\"type\":\"sliced_pages\",\"page_size\":{page_size},\"max_slice_size\":{max_slice_size}")?;
+            write_optional(out, "max_pool_size", max_pool_size)?;
+            write_optional(out, "max_page_size", options.max_page_size)?;
+        }
+        PoolType::ExclusivePages { max_alloc_size } => {
+            write!(out, "{{\"type\":\"exclusive_pages\",\"max_alloc_size\":{max_alloc_size}")?;
+        }
+        PoolType::Direct { reclaim_at } => {
+            out.write_str("{\"type\":\"direct\"")?;
+            write_optional(out, "reclaim_at", reclaim_at)?;
+        }
+    }
+    write_optional(out, "dealloc_period", options.dealloc_period)?;
     write!(
         out,
-        "{{\"type\":\"sliced_pages\",\"page_size\":{},\"max_slice_size\":{},\"max_pool_size\":",
-        rules.page_size(),
-        rules.max_slice_size()
+        ",\"keep_bytes\":{},\"granule\":{},\"page_alignment\":{},",
+        options.keep_bytes, options.granule, report.page_alignment
     )?;
-    match rules.capacity() {
-        Some(capacity) => write!(out, "{capacity}")?,
-        None => out.write_str("null")?,
-    }
-    write!(out, ",\"granule\":{},\"page_alignment\":{},", rules.granule(), rules.page_alignment)?;
-    figures.write_members(out)?;
+    report.statistics.write_members(out)?;
     out.write_char('}')
+}
+
+fn write_optional(out: &mut dyn Write, name: &str, value: Option<u64>) -> fmt::Result {
+    match value {
+        Some(value) => write!(out, ",\"{name}\":{value}"),
+        None => write!(out, ",\"{name}\":null"),
+    }
 }
 
 /// Opens the report with the allocator's own figures, up to the list of pools.

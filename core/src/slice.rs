@@ -7,17 +7,19 @@ use crate::slots::SliceId;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Request {
-    /// Bytes, at least 1.
+    /// Bytes. 0 is refused unless the allocator has a pool of exclusive pages with `max_alloc_size` 0.
     pub size: u64,
     /// The slice's offset, and its address where it has one, will be a multiple of this. A power of two; values below
     /// the pool's granule mean the granule.
     pub alignment: u64,
+    /// Index of the only pool that may serve the request; `None`: any that takes it, in order.
+    pub pool: Option<u32>,
 }
 
 impl Request {
     /// `size` bytes, aligned to the pool's granule.
     pub const fn new(size: u64) -> Self {
-        Self { size, alignment: 1 }
+        Self { size, alignment: 1, pool: None }
     }
 
     /// The same with another alignment.
@@ -26,12 +28,15 @@ impl Request {
         Self { alignment, ..self }
     }
 
+    /// The same from one pool only.
+    #[must_use]
+    pub const fn in_pool(self, index: u32) -> Self {
+        Self { pool: Some(index), ..self }
+    }
+
     /// Refuses what no pool could take.
     #[inline(always)]
     pub(crate) fn check(&self) -> Result<(), Error> {
-        if self.size == 0 {
-            return Err(Error::InvalidArgument { field: c"size", value: 0 });
-        }
         if !self.alignment.is_power_of_two() {
             return Err(Error::InvalidArgument { field: c"alignment", value: self.alignment });
         }
@@ -50,7 +55,7 @@ pub struct Slice {
     pub memory: u64,
     /// Bytes from the start of the page.
     pub offset: u64,
-    /// Usable bytes: those asked for, rounded up to the granule.
+    /// Usable bytes: those asked for, rounded up to the granule, or the whole page where every slice has its own.
     pub size: u64,
     /// Address of the slice as the device sees it, 0 if the device gives none.
     pub address: u64,

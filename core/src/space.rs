@@ -128,7 +128,7 @@ impl Space {
             Ok(granules) if granules != 0 => granules,
             _ => return Err(Error::InvalidArgument { field: c"size", value: size }),
         };
-        let mut slicer = Slicer::try_new(memory, granules, new_tags(1))?;
+        let mut slicer = Slicer::try_new(memory, granules, true, new_tags(1))?;
         reserve_nodes(&mut slicer, memory)?;
         let edge = slicer.add_page(0, granules);
         Ok(Self { slicer, memory, edge, granule_shift: shift, in_use: 0, padding: 0, in_use_peak: 0, granules })
@@ -177,7 +177,8 @@ impl Space {
         loop {
             match self.slicer.scan(granules, align_mask, scan) {
                 Scanned::Placed(slot) => return Some(slot),
-                Scanned::Nothing => return None,
+                // A space is one page, which is never idle.
+                Scanned::Nothing | Scanned::Idle(_) => return None,
                 Scanned::More(more) => scan = more,
             }
         }

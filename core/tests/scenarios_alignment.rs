@@ -216,7 +216,7 @@ fn impossible_sizes_and_alignments_are_refused_without_any_change() {
     let too_large = |size| Error::TooLarge { size, limit: 64 * M };
     for (request, error) in [
         (Request::new(0), size(0)),
-        (Request::new(0).aligned(0), size(0)),
+        (Request::new(0).aligned(0), alignment(0)),
         (Request::new(1).aligned(0), alignment(0)),
         (Request::new(1).aligned(3), alignment(3)),
         (Request::new(1).aligned(1 << 63), alignment(1 << 63)),

@@ -374,8 +374,8 @@ fn the_report_shows_the_configuration_that_is_in_effect() {
     let mut report = String::new();
     allocator.write_json(&mut report).unwrap();
     for part in [
-        "\"page_size\":992,\"max_slice_size\":992,\"max_pool_size\":992,\"granule\":32",
-        "\"page_size\":4096,\"max_slice_size\":64,\"max_pool_size\":null,\"granule\":32",
+        "\"page_size\":992,\"max_slice_size\":992,\"max_pool_size\":992,\"max_page_size\":null",
+        "\"page_size\":4096,\"max_slice_size\":64,\"max_pool_size\":null,\"max_page_size\":null,\"dealloc_period\":null,\"keep_bytes\":0,\"granule\":32",
         "\"reserved_bytes\":992,\"in_use_bytes\":10,\"padding_bytes\":22,\"free_bytes\":960",
     ] {
         assert!(report.contains(part), "{part} in {report}");

@@ -116,7 +116,7 @@ impl<D: Device> Allocator<D> {
             // Freed by another thread meanwhile: not this call's any more.
             let Ok(slot) = pool.slicer.resolve(slice.id) else { continue };
             let page = pool.slicer.node(slot).page.get();
-            pool.free_slot_elsewhere(slot);
+            pool.free_slot_elsewhere(slot, &self.clock);
             drop(pool);
             let index = u32::from(slice.id.tag().wrapping_sub(self.first_tag));
             self.return_if_newer(cell, page, serials[index]);
@@ -153,9 +153,10 @@ impl<D: Device> Allocator<D> {
             });
             return Err(error);
         }
+        let clock = &self.clock;
         self.for_each_slot(count, &id, |pool, id| {
             let slot = pool.slicer.resolve_claimed(id)?;
-            pool.free_slot_elsewhere(slot);
+            pool.free_slot_elsewhere(slot, clock);
             Ok(())
         })
     }

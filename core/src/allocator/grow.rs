@@ -1,11 +1,9 @@
-//! What happens when memory that is held does not serve a request at once: growing, the search through every hole,
-//! and giving pages back.
+//! What happens when memory that is held does not serve a request at once: growing, and the search through every hole.
 
 use super::{Allocator, Cell, InFlight};
 use crate::device::{Device, DeviceError, DeviceMemory, PageRequest};
 use crate::error::{DeviceFault, Error};
 use crate::ledger::Ledger;
-use crate::metadata::Chunk;
 use crate::pool::{Fit, Pool};
 use crate::slice::{Request, Slice};
 use crate::sync::{Guard, Ordering};
@@ -56,7 +54,9 @@ impl<D: Device> Allocator<D> {
     pub(super) fn allocate_slowly(&self, request: &Request) -> Result<Slice, Error> {
         // Memory that is held first, in any pool; the first look may have failed for want of nodes only.
         let mut worst = None;
-        for cell in self.pools.iter() {
+        let route = self.route(request)?;
+        for index in route.clone() {
+            let cell = &self.pools[index];
             let Ok(fit) = cell.rules.fit(request) else { continue };
             match self.search_briefly(cell, &fit) {
                 Ok(Some(slice)) => return Ok(slice),
@@ -64,14 +64,16 @@ impl<D: Device> Allocator<D> {
                 Err(error) => note(&mut worst, error),
             }
         }
-        for (index, cell) in self.pools.iter().enumerate() {
-            let grown = cell.rules.fit(request).and_then(|fit| self.grow(index as u32, cell, &fit));
+        for index in route.clone() {
+            let cell = &self.pools[index];
+            let grown = cell.rules.fit(request).and_then(|fit| self.grow(index, cell, &fit));
             match grown {
                 Ok(slice) => return Ok(slice),
                 Err(error) => note(&mut worst, error),
             }
         }
-        for cell in self.pools.iter() {
+        for index in route {
+            let cell = &self.pools[index];
             let Ok(fit) = cell.rules.fit(request) else { continue };
             if let Some(slice) = self.search_everything(cell, &fit)? {
                 return Ok(slice);
@@ -90,6 +92,10 @@ impl<D: Device> Allocator<D> {
     fn look(pool: &mut Guard<'_, Pool>, fit: &Fit) -> Option<Slice> {
         if let Some(slice) = pool.place_elsewhere(fit) {
             return Some(slice);
+        }
+        if !pool.cuts() {
+            // Any free page would do, but a closer one may be had.
+            return None;
         }
         let scan = pool.begin_scan(fit);
         pool.scan(fit, scan).ok().flatten()
@@ -117,7 +123,7 @@ impl<D: Device> Allocator<D> {
     fn grow(&self, index: u32, cell: &Cell, fit: &Fit) -> Result<Slice, Error> {
         let _in_flight = InFlight::new(&self.in_flight);
         let mut waited = 0;
-        loop {
+        let bytes = loop {
             let mut pool = self.lock_with_metadata(cell)?;
             if let Some(slice) = Self::look(&mut pool, fit) {
                 return Ok(slice);
@@ -125,7 +131,8 @@ impl<D: Device> Allocator<D> {
             // A page that another call is just getting will most likely have room. But that call may be waiting for
             // this one, if a callback allocates: so not for ever.
             let lock = cell.pool.kind();
-            if pool.growing() != 0 && waited < self.options.growth_wait_steps && lock.is_shared() {
+            let worthwhile = pool.growing() != 0 && cell.rules.shares_page(fit);
+            if worthwhile && waited < self.options.growth_wait_steps && lock.is_shared() {
                 drop(pool);
                 lock.wait(waited);
                 waited += 1;
@@ -134,17 +141,28 @@ impl<D: Device> Allocator<D> {
             if self.closing.load(Ordering::Acquire) != 0 {
                 return Err(Error::Busy { live: 0, in_use: 0, in_flight: 1 });
             }
-            pool.begin_growth(fit)?;
-            break;
-        }
-        match self.take_page(index, cell) {
-            Ok(memory) => Ok(cell.pool.lock().commit_growth(memory, fit)),
+            if let Some(page) = pool.idle_before_growth(fit) {
+                // One that is refused counts as stuck, and no longer as in the way.
+                self.give_back(cell, pool, page, &mut None);
+                continue;
+            }
+            break pool.begin_growth(fit)?;
+        };
+        match self.take_page(index, cell, bytes) {
+            Ok(memory) => {
+                self.ledger.lock().held().take(bytes);
+                Ok(cell.pool.lock().commit_growth(memory, fit))
+            }
             Err(Refused { error, page }) => {
                 let mut pool = cell.pool.lock();
                 match page {
-                    Page::None => pool.cancel_growth(),
-                    Page::Returned => pool.cancel_returned_growth(),
-                    Page::Kept(memory) => pool.keep_refused_growth(memory),
+                    Page::None => pool.cancel_growth(bytes),
+                    Page::Returned => pool.cancel_returned_growth(bytes),
+                    Page::Kept(memory) => {
+                        pool.keep_refused_growth(memory);
+                        drop(pool);
+                        self.ledger.lock().held().take_useless(bytes);
+                    }
                 }
                 Err(error)
             }
@@ -155,23 +173,19 @@ impl<D: Device> Allocator<D> {
     fn lock_with_metadata<'a>(&self, cell: &'a Cell) -> Result<Guard<'a, Pool>, Error> {
         loop {
             let pool = self.lock_with_nodes(cell)?;
-            if pool.has_metadata() {
-                return Ok(pool);
-            }
-            let limit = crate::metadata::CHUNKED_LIMIT;
-            let plan = pool.pages.plan().ok_or(Error::TooManySlices { limit })?;
+            let Some(lacking) = pool.lacks()? else { return Ok(pool) };
             drop(pool);
-            let chunk = Chunk::allocate(self.options.memory, plan)?;
-            let late = cell.pool.lock().pages.install_chunk(chunk);
+            let chunk = lacking.allocate(self.options.memory)?;
+            let late = cell.pool.lock().install(chunk);
             drop(late);
         }
     }
 
     /// Calls the device for a page and checks what it answers.
-    fn take_page(&self, index: u32, cell: &Cell) -> Result<DeviceMemory, Refused> {
+    fn take_page(&self, index: u32, cell: &Cell, bytes: u64) -> Result<DeviceMemory, Refused> {
         let nothing = |error| Refused { error, page: Page::None };
         self.promise_ledger_entry().map_err(nothing)?;
-        let request = PageRequest { size: cell.rules.page_size(), alignment: cell.rules.page_alignment, pool: index };
+        let request = PageRequest { size: bytes, alignment: cell.rules.page_alignment, pool: index };
         let answer = self.device.allocate(&request).map_err(|error| match error.into() {
             Error::OutOfDeviceMemory { code, .. } => Error::OutOfDeviceMemory { size: request.size, code },
             other => other,
@@ -205,92 +219,6 @@ impl<D: Device> Allocator<D> {
             let unneeded = self.ledger.lock().install(table);
             drop(unneeded);
         }
-    }
-
-    /// Gives memory back to the device.
-    fn hand_back(&self, memory: &DeviceMemory) -> Result<(), DeviceError> {
-        self.ledger.lock().begin_leaving(memory);
-        let answer = self.device.deallocate(memory);
-        self.ledger.lock().end_leaving(memory, answer.is_ok());
-        answer
-    }
-
-    /// Gives idle pages back to the device, those idle the longest first, as long as at least `min_keep_bytes` stay
-    /// reserved, and asks again for pages that the device has refused to take back before.
-    ///
-    /// Work in proportion to what is given back, which in turn costs one device call a page.
-    ///
-    /// # Errors
-    /// [`Error::DeviceFailed`] if the device refuses a page. The others have been given back; that one is kept,
-    /// counted as stuck and tried again next time.
-    pub fn trim(&self, min_keep_bytes: u64) -> Result<(), Error> {
-        let _in_flight = InFlight::new(&self.in_flight);
-        let mut refusal = None;
-        for index in 0..self.pools.len() {
-            let cell = &self.pools[index];
-            let stuck = cell.pool.lock().pages.stuck_count();
-            for _ in 0..stuck {
-                let mut pool = cell.pool.lock();
-                let Some(page) = pool.pages.retry_stuck() else { break };
-                let memory = pool.pages[page].memory;
-                drop(pool);
-                self.finish_return(cell, page, &memory, &mut refusal);
-            }
-            // Only pages that are idle now: callbacks, and other threads, may make others idle for ever.
-            let idle = cell.pool.lock().pages.idle_count();
-            for _ in 0..idle {
-                // Other pools' pages count towards what stays.
-                let others = self.reserved_elsewhere(index);
-                let mut pool = cell.pool.lock();
-                let Some(page) = pool.idle_above(min_keep_bytes.saturating_sub(others)) else { break };
-                let memory = pool.begin_return(page);
-                drop(pool);
-                self.finish_return(cell, page, &memory, &mut refusal);
-            }
-        }
-        refusal.map_or(Ok(()), Err)
-    }
-
-    /// Gives every idle page back to the device. The handles of live slices stay as they are.
-    ///
-    /// # Errors
-    /// As [`Allocator::trim`].
-    pub fn cleanup(&self) -> Result<(), Error> {
-        self.trim(0)
-    }
-
-    fn reserved_elsewhere(&self, index: u32) -> u64 {
-        let others = (0..self.pools.len()).filter(|&other| other != index);
-        others.map(|other| self.pools[other].pool.lock().staying()).fold(0, u64::saturating_add)
-    }
-
-    /// Calls the device for a page that has begun to leave.
-    fn finish_return(&self, cell: &Cell, page: u32, memory: &DeviceMemory, refusal: &mut Option<Error>) {
-        let answer = self.hand_back(memory);
-        let mut pool = cell.pool.lock();
-        match answer {
-            Ok(()) => pool.returned(page),
-            Err(error) => {
-                pool.refused(page);
-                let code = match error {
-                    DeviceError::OutOfMemory(code) | DeviceError::Failed(code) | DeviceError::UnknownResult(code) => {
-                        code
-                    }
-                };
-                *refusal = Some(Error::DeviceFailed { fault: DeviceFault::Refused, code });
-            }
-        }
-    }
-
-    /// Gives the page of a slot back if it is idle and was installed since `serial`.
-    pub(super) fn return_if_newer(&self, cell: &Cell, page: u32, serial: u64) {
-        let mut pool = cell.pool.lock();
-        if !pool.pages.is_idle(page) || pool.pages[page].serial < serial {
-            return;
-        }
-        let memory = pool.begin_return(page);
-        drop(pool);
-        self.finish_return(cell, page, &memory, &mut None);
     }
 }
 

@@ -1,17 +1,20 @@
 //! Looking at an allocator: what would fit, figures, a walk over everything, the JSON report.
 
 use super::grow::note;
-use super::{Allocator, InFlight};
+use super::{Allocator, Cell, InFlight};
 use crate::device::Device;
 use crate::error::Error;
-use crate::pool::Range;
-use crate::report::{self, Statistics};
+use crate::pool::{Kind, Range};
+use crate::report::{self, PoolReport, Statistics};
 use crate::slice::Request;
 use core::fmt::{self, Write};
 use core::ops::ControlFlow;
 
 /// Slots looked at, and ranges kept on the stack, per lock hold of a walk.
 const SLOTS_PER_LOCK: usize = 16;
+
+/// Pages looked at per lock hold.
+const PAGES_PER_LOCK: u32 = 64;
 
 impl<D: Device> Allocator<D> {
     /// Whether memory that is held would serve the request: without the device, and without doing it. True at that
@@ -23,7 +26,8 @@ impl<D: Device> Allocator<D> {
         request.check()?;
         let mut refusal = None;
         let mut accepted = false;
-        for cell in self.pools.iter() {
+        for index in self.route(request)? {
+            let cell = &self.pools[index];
             let fit = match cell.rules.fit(request) {
                 Ok(fit) => fit,
                 Err(error) => {
@@ -32,15 +36,9 @@ impl<D: Device> Allocator<D> {
                 }
             };
             accepted = true;
-            let pool = cell.pool.lock();
-            if pool.pages.idle_count() != 0 {
-                // Every page holds every request that its pool takes.
-                return Ok(true);
-            }
-            let mut scan = pool.begin_scan(&fit);
-            drop(pool);
+            let mut scan = cell.pool.lock().begin_scan(&fit);
             loop {
-                match cell.pool.lock().slicer.would_fit(fit.size, fit.align_mask, scan) {
+                match cell.pool.lock().would_fit(&fit, scan) {
                     Ok(true) => return Ok(true),
                     Ok(false) => break,
                     Err(more) => scan = more,
@@ -53,33 +51,52 @@ impl<D: Device> Allocator<D> {
         }
     }
 
-    /// Bytes of the largest free range of any page, exactly. Walks through one size class of each pool, a few entries
-    /// per lock hold.
+    /// Bytes of the largest free range of any page, exactly. Walks through one size class of each pool, or all pages of
+    /// a direct one, a few entries per lock hold.
     pub fn largest_free(&self) -> u64 {
-        let mut largest = 0;
-        for cell in self.pools.iter() {
-            let (mut scan, mut granules) = cell.pool.lock().slicer.begin_largest();
-            loop {
-                let (so_far, more) = cell.pool.lock().slicer.largest(scan, granules);
-                granules = so_far;
-                match more {
-                    Some(next) => scan = next,
-                    None => break,
-                }
-            }
-            largest = largest.max(cell.rules.bytes(granules));
-        }
-        largest
+        self.pools.iter().map(Self::largest_free_of).max().unwrap_or(0)
     }
 
-    /// Figures of all pools together. Each pool's are of one instant.
+    fn largest_free_of(cell: &Cell) -> u64 {
+        if let Kind::Direct(_) = cell.rules.kind {
+            return Self::largest_free_page(cell);
+        }
+        let (mut scan, mut granules) = cell.pool.lock().slicer.begin_largest();
+        loop {
+            let (so_far, more) = cell.pool.lock().slicer.largest(scan, granules);
+            granules = so_far;
+            match more {
+                Some(next) => scan = next,
+                None => return cell.rules.bytes(granules),
+            }
+        }
+    }
+
+    fn largest_free_page(cell: &Cell) -> u64 {
+        let (mut largest, mut next) = (0, 0);
+        loop {
+            let pool = cell.pool.lock();
+            for _ in 0..PAGES_PER_LOCK {
+                let Some((index, page)) = pool.pages.page_from(next) else { return largest };
+                if page.is_idle() {
+                    largest = largest.max(page.memory.size);
+                }
+                next = index + 1;
+            }
+        }
+    }
+
+    /// Figures of all pools together. Each pool's are of one instant. The peak of `in_use` is the sum of the pools' peaks.
     pub fn statistics(&self) -> Statistics {
         let mut sum = Statistics::default();
         for cell in self.pools.iter() {
             let figures = cell.pool.lock().statistics();
             sum.add(&figures);
         }
-        sum.metadata += self.ledger.lock().bytes() + self.pools.bytes();
+        let mut ledger = self.ledger.lock();
+        sum.metadata += ledger.bytes() + self.pools.bytes();
+        sum.reserved_peak = ledger.held().bytes_peak;
+        sum.pages_peak = ledger.held().pages_peak;
         sum
     }
 
@@ -90,8 +107,22 @@ impl<D: Device> Allocator<D> {
 
     /// Figures of one pool at one instant; `None` if there is no such pool.
     pub fn pool_statistics(&self, pool: usize) -> Option<Statistics> {
+        Some(self.pool_cell(pool)?.pool.lock().statistics())
+    }
+
+    /// One pool's effective configuration, and its figures at one instant; `None` if there is no such pool.
+    pub fn pool_report(&self, pool: usize) -> Option<PoolReport> {
+        self.pool_cell(pool).map(Self::report_of)
+    }
+
+    fn pool_cell(&self, pool: usize) -> Option<&Cell> {
         let index = u32::try_from(pool).ok().filter(|&index| index < self.pools.len())?;
-        Some(self.pools[index].pool.lock().statistics())
+        Some(&self.pools[index])
+    }
+
+    fn report_of(cell: &Cell) -> PoolReport {
+        let statistics = cell.pool.lock().statistics();
+        PoolReport { options: cell.rules.options(), page_alignment: cell.rules.page_alignment, statistics }
     }
 
     /// Shows every slice and every free range to `visit`, pool by pool, in no particular order; stops when it answers
@@ -132,8 +163,7 @@ impl<D: Device> Allocator<D> {
         for cell in self.pools.iter() {
             out.write_str(separator)?;
             separator = ",";
-            let figures = cell.pool.lock().statistics();
-            report::write_pool(out, &cell.rules, &figures)?;
+            report::write_pool(out, &Self::report_of(cell))?;
         }
         report::write_tail(out)
     }

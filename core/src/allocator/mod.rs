@@ -1,15 +1,18 @@
 //! The allocator: pools over one device, and what happens between a request and a slice.
 //!
 //! A request goes first to the pools that take it, in order, for memory that is held already; then to the same pools
-//! for a new page (`grow`); then once more for the last hole that could hold it. Device callbacks and
-//! host-memory functions run with no lock held.
+//! for a new page (`grow`); then once more for the last hole that could hold it. Pages that hold nothing go back by age,
+//! by a trim, or because they are in the way of another (`give_back`). Device callbacks and host-memory functions run with
+//! no lock held.
 
 mod batch;
+mod give_back;
 mod grow;
 mod inspect;
 
 pub use batch::{Batch, BatchError};
 
+use crate::clock::Clock;
 use crate::device::{Device, MemoryType};
 use crate::error::Error;
 use crate::ledger::Ledger;
@@ -20,7 +23,7 @@ use crate::slice::{Request, Slice};
 use crate::slots::{SliceId, new_tags};
 use crate::sync::{AtomicU32, Guard, Lock, LockKind, Ordering};
 use core::mem::ManuallyDrop;
-use core::ops::ControlFlow;
+use core::ops::{ControlFlow, Range};
 
 /// How an allocator is made.
 #[derive(Clone, Copy, Debug)]
@@ -96,7 +99,10 @@ pub struct Allocator<D: Device> {
     options: AllocatorOptions,
     /// Tag of the first pool; the others follow.
     first_tag: u16,
+    /// Whether any pool's pages age.
+    ages: bool,
     pools: Array<Cell>,
+    clock: Clock,
     ledger: Lock<Ledger>,
     /// Growths, and callbacks that are running: while there are any, the allocator cannot go away.
     in_flight: AtomicU32,
@@ -148,11 +154,16 @@ impl<D: Device> Allocator<D> {
             let pool = Pool::try_new(options.memory, rules, first_tag.wrapping_add(i as u16))?;
             Ok(Cell { rules, pool: Lock::new(options.lock, pool) })
         })?;
+        let next_check = cells.iter().filter_map(|cell| cell.pool.lock().pages.next_check()).min();
+        let clock = Clock::new();
+        clock.set_next_check(next_check.unwrap_or(0));
         Ok(Self {
             device,
             options,
             first_tag,
+            ages: next_check.is_some(),
             pools: cells,
+            clock,
             ledger: Lock::new(options.lock, Ledger::new(options.memory)),
             in_flight: AtomicU32::new(0),
             closing: AtomicU32::new(0),
@@ -168,26 +179,44 @@ impl<D: Device> Allocator<D> {
     ///
     /// Constant time where memory that is held serves the request by size class; otherwise a page is taken from the
     /// device, on this thread and with no lock held. Before a refusal every hole that could hold the request is
-    /// looked at.
+    /// looked at. Where pages age, some of those that are too old may be given back, at most four.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for size 0, an alignment that is no power of two or above the page alignment;
-    /// [`Error::TooLarge`]; [`Error::PoolCapacityExceeded`]; [`Error::OutOfDeviceMemory`]; [`Error::DeviceFailed`];
-    /// [`Error::OutOfHostMemory`]; [`Error::TooManySlices`]; [`Error::Busy`] if a page is needed while the allocator is
-    /// being closed, or after.
+    /// [`Error::InvalidArgument`] for size 0 where no pool takes it, an alignment that is no power of two or above the
+    /// page alignment, a pool that does not exist; [`Error::TooLarge`]; [`Error::PoolCapacityExceeded`];
+    /// [`Error::OutOfDeviceMemory`]; [`Error::DeviceFailed`]; [`Error::OutOfHostMemory`]; [`Error::TooManySlices`];
+    /// [`Error::Busy`] if a page is needed while the allocator is being closed, or after. Pages that hold nothing may
+    /// have been given back on the way.
     #[inline]
     pub fn allocate(&self, request: &Request) -> Result<Slice, Error> {
         request.check()?;
-        for cell in self.pools.iter() {
-            let Ok(fit) = cell.rules.fit(request) else { continue };
-            let mut pool = cell.pool.lock();
-            if pool.slicer.has_nodes() {
-                if let Some(slice) = pool.place(&fit) {
-                    return Ok(slice);
+        let slice = 'placed: {
+            for index in self.route(request)? {
+                let cell = &self.pools[index];
+                let Ok(fit) = cell.rules.fit(request) else { continue };
+                let mut pool = cell.pool.lock();
+                if pool.slicer.has_nodes() {
+                    if let Some(slice) = pool.place(&fit) {
+                        break 'placed slice;
+                    }
                 }
             }
+            self.allocate_slowly(request)?
+        };
+        if self.ages {
+            self.count_allocation();
         }
-        self.allocate_slowly(request)
+        Ok(slice)
+    }
+
+    /// Indices of the pools that may serve a request, in order.
+    #[inline(always)]
+    fn route(&self, request: &Request) -> Result<Range<u32>, Error> {
+        match request.pool {
+            None => Ok(0..self.pools.len()),
+            Some(index) if index < self.pools.len() => Ok(index..index + 1),
+            Some(index) => Err(Error::InvalidArgument { field: c"pool", value: u64::from(index) }),
+        }
     }
 
     /// Takes a slice back. Its page stays with the allocator until it is trimmed.
@@ -199,7 +228,7 @@ impl<D: Device> Allocator<D> {
     /// allocator's. Nothing changes then.
     #[inline]
     pub fn free(&self, id: SliceId) -> Result<(), Error> {
-        self.cell(id)?.pool.lock().free(id)
+        self.cell(id)?.pool.lock().free(id, &self.clock)
     }
 
     /// The slice of a handle, as [`Allocator::allocate`] returned it (or [`Allocator::try_resize`] left it).
@@ -214,7 +243,7 @@ impl<D: Device> Allocator<D> {
     /// Gives a slice `size` bytes where it lies, and returns it as it is then. Constant time; never calls the device.
     ///
     /// # Errors
-    /// [`Error::NoRoom`] if what follows the slice is in use; as [`Allocator::free`] for the handle;
+    /// [`Error::NoRoom`] if what follows the slice is in use or its page ends; as [`Allocator::free`] for the handle;
     /// [`Error::InvalidArgument`] for size 0; [`Error::TooLarge`] above the pool's limit. The slice is unchanged then.
     pub fn try_resize(&self, id: SliceId, size: u64) -> Result<Slice, Error> {
         let cell = self.cell(id)?;

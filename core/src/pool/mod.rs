@@ -2,191 +2,33 @@
 //!
 //! [`Rules`] never change and are read without a lock; [`Pool`] is what the lock guards. Neither knows the device:
 //! the allocator calls it, with no lock held, between [`Pool::begin_growth`] and [`Pool::commit_growth`].
+//!
+//! Pools are of two makes. Those of sliced pages cut them (`slicer`). Those of exclusive pages and direct ones have a
+//! page for each slice, and differ in which free page serves a request: `whole` is about both.
 #![forbid(unsafe_code)]
 
+mod direct;
+mod exact;
+mod exclusive;
+mod options;
 pub(crate) mod pages;
+mod rules;
 mod sliced;
+mod whole;
 
-use crate::device::{DeviceMemory, MemoryType};
+use crate::clock::Clock;
+use crate::device::DeviceMemory;
 use crate::error::Error;
-use crate::int::granules_up;
-use crate::metadata::HostMemory;
+use crate::metadata::{Chunk, ChunkPlan, HostMemory};
 use crate::report::Statistics;
-use crate::slice::{Request, Slice};
+use crate::slice::Slice;
 use crate::slicer::nodes::Node;
 use crate::slicer::{Scan, Scanned, Slicer};
 use crate::slots::SliceId;
-use pages::Pages;
-use sliced::Sliced;
-
-/// The kind of a pool.
-#[derive(Clone, Debug, PartialEq)]
-pub enum PoolType {
-    /// Slices are cut from larger pages.
-    SlicedPages {
-        /// Bytes of every page, rounded up to the granule.
-        page_size: u64,
-        /// The largest slice the pool takes, in bytes.
-        max_slice_size: u64,
-        /// Cap on the bytes of all pages together: `floor(max_pool_size / page_size)` whole pages. A page larger than
-        /// the cap shrinks to it, rounded down to the granule. `None`: no cap.
-        ///
-        /// The cap belongs to this pool of this allocator. A program with an allocator per stream has one cap per
-        /// stream.
-        max_pool_size: Option<u64>,
-    },
-}
-
-/// Whether a sliced pool takes requests above `max_slice_size` that leave less than a fifth of a page.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum NearPage {
-    /// Only if the pool has no cap.
-    #[default]
-    WhenUncapped,
-    /// Always.
-    Always,
-    /// Never.
-    Never,
-}
-
-/// A pool's kind and how it is run.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct PoolOptions {
-    /// The kind.
-    pub pool_type: PoolType,
-    /// The smallest unit the pool cuts, in bytes: every offset and size is a multiple of it. A power of two of at
-    /// most 2^32; a page has at most 2^32 - 1 granules.
-    pub granule: u64,
-    /// Whether requests that nearly fill a page are taken.
-    pub near_page: NearPage,
-}
-
-impl PoolOptions {
-    /// The granule where nothing else is said: the strictest alignment that buffers commonly need.
-    pub const DEFAULT_GRANULE: u64 = 256;
-
-    /// Options of sliced pages.
-    pub const fn sliced_pages(page_size: u64, max_slice_size: u64, max_pool_size: Option<u64>) -> Self {
-        Self {
-            pool_type: PoolType::SlicedPages { page_size, max_slice_size, max_pool_size },
-            granule: Self::DEFAULT_GRANULE,
-            near_page: NearPage::WhenUncapped,
-        }
-    }
-
-    /// The same with another granule.
-    #[must_use]
-    pub const fn with_granule(mut self, granule: u64) -> Self {
-        self.granule = granule;
-        self
-    }
-
-    /// The same with another rule for requests that nearly fill a page.
-    #[must_use]
-    pub const fn with_near_page(mut self, near_page: NearPage) -> Self {
-        self.near_page = near_page;
-        self
-    }
-
-    /// Refuses what contradicts itself and would otherwise be adjusted: pages that are no multiple of the granule (they
-    /// are rounded up to one), slices larger than a page, and pages larger than the cap. Errors name the field and its value. [`Allocator::try_new`](crate::Allocator::try_new) itself
-    /// refuses only what cannot work.
-    pub fn validate(&self, memory_type: &MemoryType) -> Result<(), Error> {
-        let PoolType::SlicedPages { page_size, max_slice_size, max_pool_size } = self.pool_type;
-        Rules::try_new(self, memory_type)?;
-        if page_size % self.granule != 0 {
-            return Err(Error::InvalidArgument { field: c"page_size", value: page_size });
-        }
-        if max_slice_size > page_size {
-            return Err(Error::InvalidArgument { field: c"max_slice_size", value: max_slice_size });
-        }
-        match max_pool_size {
-            Some(cap) if cap < page_size => Err(Error::InvalidArgument { field: c"max_pool_size", value: cap }),
-            _ => Ok(()),
-        }
-    }
-}
-
-/// A request in a pool's own unit.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Fit {
-    /// Granules.
-    pub(crate) size: u32,
-    /// Alignment in granules, less one.
-    pub(crate) align_mask: u32,
-    /// Bytes asked for.
-    pub(crate) requested: u64,
-}
-
-/// What never changes about a pool.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Rules {
-    sliced: Sliced,
-    granule_shift: u32,
-    /// Alignment of pages, and the largest of requests.
-    pub(crate) page_alignment: u64,
-}
-
-impl Rules {
-    pub(crate) fn try_new(options: &PoolOptions, memory_type: &MemoryType) -> Result<Self, Error> {
-        let granule = options.granule;
-        if !granule.is_power_of_two() || granule > 1 << 32 {
-            return Err(Error::InvalidArgument { field: c"granule", value: granule });
-        }
-        if !memory_type.alignment.is_power_of_two() {
-            return Err(Error::InvalidArgument { field: c"page_alignment", value: memory_type.alignment });
-        }
-        let sliced = Sliced::try_new(options)?;
-        if sliced.page_size > memory_type.max_page || sliced.page_size / granule > u64::from(u32::MAX) {
-            let PoolType::SlicedPages { page_size, .. } = options.pool_type;
-            return Err(Error::InvalidArgument { field: c"page_size", value: page_size });
-        }
-        Ok(Self { sliced, granule_shift: granule.trailing_zeros(), page_alignment: memory_type.alignment.max(granule) })
-    }
-
-    /// Whether and how the pool would serve a request that [`Request::check`] has passed.
-    #[inline(always)]
-    pub(crate) fn fit(&self, request: &Request) -> Result<Fit, Error> {
-        if !self.sliced.accepts(request.size) {
-            return Err(Error::TooLarge { size: request.size, limit: self.sliced.limit_below(request.size) });
-        }
-        if request.alignment > self.page_alignment {
-            return Err(Error::InvalidArgument { field: c"alignment", value: request.alignment });
-        }
-        // A pool without room for a single page takes requests so that they get the right error; clamping keeps the
-        // number in range, no page will ever hold it.
-        let size = granules_up(request.size, self.granule_shift).min(u64::from(u32::MAX)) as u32;
-        let align_mask = ((request.alignment >> self.granule_shift).max(1) - 1).min(u64::from(u32::MAX)) as u32;
-        Ok(Fit { size, align_mask, requested: request.size })
-    }
-
-    pub(crate) fn bytes(&self, granules: u32) -> u64 {
-        u64::from(granules) << self.granule_shift
-    }
-
-    pub(crate) fn granule(&self) -> u64 {
-        1 << self.granule_shift
-    }
-
-    /// Bytes of the next page.
-    pub(crate) fn page_size(&self) -> u64 {
-        self.sliced.page_size
-    }
-
-    pub(crate) fn max_slice_size(&self) -> u64 {
-        self.sliced.max_slice_size
-    }
-
-    /// The cap in bytes, `None` if there is none.
-    pub(crate) fn capacity(&self) -> Option<u64> {
-        self.sliced.max_pages.map(|_| self.sliced.capacity())
-    }
-
-    fn page_granules(&self) -> u32 {
-        (self.sliced.page_size >> self.granule_shift) as u32
-    }
-}
+use exact::{Segment, SizeIndex};
+pub use options::{NearPage, PoolOptions, PoolType};
+use pages::{Page, Pages};
+pub(crate) use rules::{Fit, Kind, Rules};
 
 /// A range of a pool as [`Allocator::walk`](crate::Allocator::walk) shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -216,28 +58,57 @@ pub(crate) struct Pool {
     in_use: u64,
     padding: u64,
     in_use_peak: u64,
+    /// Bytes of the largest request that was ever served.
+    largest_allocation: u64,
     reserved_peak: u64,
     pages_peak: u32,
-    /// Pages being taken from the device.
+    /// Pages being taken from the device, and their bytes.
     growing: u32,
+    growing_bytes: u64,
     device_allocations: u64,
     device_deallocations: u64,
+    /// Free pages of a direct pool by their size.
+    by_size: SizeIndex,
+}
+
+/// Host memory that a pool needs before it can grow.
+pub(crate) enum Metadata {
+    Page(ChunkPlan),
+    Sizes(u32),
+}
+
+/// Such memory, to be installed.
+pub(crate) enum MetadataChunk {
+    Page(Chunk<Page>),
+    Sizes(Segment),
+}
+
+impl Metadata {
+    pub(crate) fn allocate(self, memory: HostMemory) -> Result<MetadataChunk, Error> {
+        match self {
+            Metadata::Page(plan) => Ok(MetadataChunk::Page(Chunk::allocate(memory, plan)?)),
+            Metadata::Sizes(plan) => Ok(MetadataChunk::Sizes(SizeIndex::allocate(memory, plan)?)),
+        }
+    }
 }
 
 impl Pool {
     pub(crate) fn try_new(memory: HostMemory, rules: Rules, tag: u16) -> Result<Self, Error> {
         Ok(Self {
-            slicer: Slicer::try_new(memory, rules.page_granules(), tag)?,
-            pages: Pages::new(memory),
+            slicer: Slicer::try_new(memory, rules.largest_range(), !rules.grows(), tag)?,
+            pages: Pages::new(memory, rules.dealloc_period, rules.takes_lowest_idle()),
             rules,
             in_use: 0,
             padding: 0,
             in_use_peak: 0,
+            largest_allocation: 0,
             reserved_peak: 0,
             pages_peak: 0,
             growing: 0,
+            growing_bytes: 0,
             device_allocations: 0,
             device_deallocations: 0,
+            by_size: SizeIndex::new(),
         })
     }
 
@@ -246,6 +117,9 @@ impl Pool {
     /// Places a slice in memory that is held already, in constant time. Needs [`Slicer::has_nodes`].
     #[inline(always)]
     pub(crate) fn place(&mut self, fit: &Fit) -> Option<Slice> {
+        if !self.rules.cuts() {
+            return self.place_whole(fit);
+        }
         let mut slot = self.slicer.allocate(fit.size, fit.align_mask);
         if slot == 0 {
             slot = self.allocate_in_idle_page(fit);
@@ -256,12 +130,26 @@ impl Pool {
         Some(self.settle(slot, fit.requested))
     }
 
-    /// Takes the idle page with the lowest index into use; 0 if there is none. Every page holds every request.
+    /// Takes an idle page into use: of equal ones that of the lowest index, otherwise a small one that fits; 0 if there is
+    /// none in sight.
     #[cold]
     fn allocate_in_idle_page(&mut self, fit: &Fit) -> u32 {
-        let Some(page) = self.pages.lowest_idle() else { return 0 };
-        self.pages.set_busy(page);
-        self.slicer.use_page(self.pages[page].edge);
+        if self.rules.grows() {
+            match self.slicer.find_idle(fit.size) {
+                0 => 0,
+                edge => self.allocate_in_page(edge, fit),
+            }
+        } else {
+            match self.pages.lowest_idle() {
+                Some(page) => self.allocate_in_page(self.pages[page].edge, fit),
+                None => 0,
+            }
+        }
+    }
+
+    fn allocate_in_page(&mut self, edge: u32, fit: &Fit) -> u32 {
+        self.pages.set_busy(self.slicer.node(edge).page.get(), edge);
+        self.slicer.use_page(edge);
         self.slicer.allocate_from_tail(fit.size, fit.align_mask)
     }
 
@@ -273,8 +161,15 @@ impl Pool {
 
     /// One step of the exhaustive search. Needs [`Slicer::has_nodes`].
     pub(crate) fn scan(&mut self, fit: &Fit, scan: Scan) -> Result<Option<Slice>, Scan> {
+        if !self.rules.cuts() {
+            return Ok(self.place_whole_in_any(fit));
+        }
         match self.slicer.scan(fit.size, fit.align_mask, scan) {
             Scanned::Placed(slot) => Ok(Some(self.settle_elsewhere(slot, fit.requested))),
+            Scanned::Idle(edge) => {
+                let slot = self.allocate_in_page(edge, fit);
+                Ok(Some(self.settle_elsewhere(slot, fit.requested)))
+            }
             Scanned::Nothing => Ok(None),
             Scanned::More(scan) => Err(scan),
         }
@@ -282,6 +177,18 @@ impl Pool {
 
     pub(crate) fn begin_scan(&self, fit: &Fit) -> Scan {
         self.slicer.begin_scan(fit.size, u32::MAX)
+    }
+
+    /// Whether [`Pool::place`] and [`Pool::scan`] would find room; where to go on if there is more to look at.
+    pub(crate) fn would_fit(&self, fit: &Fit, scan: Scan) -> Result<bool, Scan> {
+        if !self.rules.cuts() {
+            return Ok(self.has_whole(fit));
+        }
+        if !self.rules.grows() && self.pages.idle_count() != 0 {
+            // Equal pages hold every request that the pool takes.
+            return Ok(true);
+        }
+        self.slicer.would_fit(fit.size, fit.align_mask, scan)
     }
 
     /// Books a slice that the slicer has just placed.
@@ -292,10 +199,16 @@ impl Pool {
         // Less than a granule, which is at most 2^32 bytes.
         let padding = size - requested;
         self.slicer.set_padding(slot, padding as u32);
+        self.note_in_use(requested, padding);
+        self.slice_at(slot)
+    }
+
+    #[inline(always)]
+    fn note_in_use(&mut self, requested: u64, padding: u64) {
         self.in_use += requested;
         self.padding += padding;
         self.in_use_peak = self.in_use_peak.max(self.in_use);
-        self.slice_at(slot)
+        self.largest_allocation = self.largest_allocation.max(requested);
     }
 
     /// Books a slice out that is about to be freed or resized.
@@ -303,7 +216,12 @@ impl Pool {
     fn unsettle(&mut self, slot: u32) {
         let node = self.slicer.node(slot);
         let padding = u64::from(node.link_a.get());
-        self.in_use -= self.rules.bytes(node.size.get()) - padding;
+        self.note_not_in_use(self.rules.bytes(node.size.get()) - padding, padding);
+    }
+
+    #[inline(always)]
+    fn note_not_in_use(&mut self, requested: u64, padding: u64) {
+        self.in_use -= requested;
         self.padding -= padding;
     }
 
@@ -334,33 +252,39 @@ impl Pool {
     }
 
     #[inline(always)]
-    pub(crate) fn free(&mut self, id: SliceId) -> Result<(), Error> {
+    pub(crate) fn free(&mut self, id: SliceId, clock: &Clock) -> Result<(), Error> {
         let slot = self.slicer.resolve(id)?;
-        self.free_slot(slot);
+        self.free_slot(slot, clock);
         Ok(())
     }
 
     /// Frees a slot that is live or claimed. The page stays, whatever is left in it.
     #[inline(always)]
-    pub(crate) fn free_slot(&mut self, slot: u32) {
+    pub(crate) fn free_slot(&mut self, slot: u32, clock: &Clock) {
+        if !self.rules.cuts() {
+            return self.free_whole(slot, clock);
+        }
         self.unsettle(slot);
         let page = self.slicer.node(slot).page.get();
         let edge = self.slicer.free(slot);
         if edge != 0 {
             self.slicer.set_page_idle(edge);
-            self.pages.set_idle(page);
+            self.pages.set_idle(page, clock.idle_event());
         }
     }
 
     /// [`Pool::free_slot`] off the hot path.
     #[inline(never)]
-    pub(crate) fn free_slot_elsewhere(&mut self, slot: u32) {
-        self.free_slot(slot);
+    pub(crate) fn free_slot_elsewhere(&mut self, slot: u32, clock: &Clock) {
+        self.free_slot(slot, clock);
     }
 
     /// Grows or shrinks a slice where it lies. Needs [`Slicer::has_nodes`].
     pub(crate) fn resize(&mut self, id: SliceId, fit: &Fit) -> Result<Slice, Error> {
         let slot = self.slicer.resolve(id)?;
+        if !self.rules.cuts() {
+            return self.resize_whole(slot, fit);
+        }
         let available = self.slicer.available_at(slot);
         if u64::from(fit.size) > available {
             return Err(Error::NoRoom { size: fit.requested, available: available << self.rules.granule_shift });
@@ -372,59 +296,88 @@ impl Pool {
 
     // ---- growing: everything is set aside first, so that the commit cannot fail
 
-    /// Whether a growth could be begun without more host memory.
-    pub(crate) fn has_metadata(&self) -> bool {
-        self.slicer.has_nodes() && self.pages.has_record()
+    /// The host memory that is lacking before a growth can be begun; `None` if nothing is.
+    pub(crate) fn lacks(&self) -> Result<Option<Metadata>, Error> {
+        if !self.pages.has_record() {
+            let limit = crate::metadata::CHUNKED_LIMIT;
+            return self.pages.plan().map(|plan| Some(Metadata::Page(plan))).ok_or(Error::TooManySlices { limit });
+        }
+        if matches!(self.rules.kind, Kind::Direct(_)) && !self.by_size.has_room(self.pages.count() + self.growing + 1) {
+            return Ok(Some(Metadata::Sizes(self.by_size.plan()?)));
+        }
+        Ok(None)
+    }
+
+    /// Installs what was lacking; hands it back if another thread was faster.
+    pub(crate) fn install(&mut self, chunk: MetadataChunk) -> Option<MetadataChunk> {
+        match chunk {
+            MetadataChunk::Page(chunk) => self.pages.install_chunk(chunk).map(MetadataChunk::Page),
+            MetadataChunk::Sizes(segment) => self.by_size.install(segment).map(MetadataChunk::Sizes),
+        }
+    }
+
+    /// Whether pages are cut.
+    pub(crate) fn cuts(&self) -> bool {
+        self.rules.cuts()
     }
 
     pub(crate) fn growing(&self) -> u32 {
         self.growing
     }
 
-    /// Sets aside a page under the cap and the records for it. Needs [`Pool::has_metadata`].
-    pub(crate) fn begin_growth(&mut self, fit: &Fit) -> Result<(), Error> {
-        if let Some(max_pages) = self.rules.sliced.max_pages {
-            // Pages on their way back are held until the device has taken them.
-            let others = u64::from(self.pages.stuck_count()) + u64::from(self.pages.leaving_count());
-            if u64::from(self.pages.count()) + u64::from(self.growing) + others >= max_pages {
-                return Err(self.capacity_error(fit));
-            }
-        }
-        // Figures have 64 bits, whatever a device claims to have.
-        let growing = self.rules.page_size().checked_mul(u64::from(self.growing) + 1);
-        if growing.and_then(|bytes| self.pages.reserved().checked_add(bytes)).is_none() {
-            return Err(self.capacity_error(fit));
-        }
+    /// Bytes held or about to be held.
+    fn claimed_bytes(&self) -> Option<u64> {
+        // Figures have 64 bits, whatever a device claims to have. Pages on their way back, and stuck ones, are held
+        // until the device has taken them.
+        self.pages.reserved().checked_add(self.growing_bytes)
+    }
+
+    /// Sets aside a page under the cap and the records for it; the page's bytes. Needs [`Slicer::has_nodes`], and nothing
+    /// may be lacking.
+    pub(crate) fn begin_growth(&mut self, fit: &Fit) -> Result<u64, Error> {
+        let page = self.claimed_bytes().and_then(|held| {
+            let page = self.rules.next_page(fit, held)?;
+            held.checked_add(page).map(|_| page)
+        });
+        let Some(page) = page else { return Err(self.capacity_error(fit)) };
         self.slicer.promise_nodes();
         self.pages.promise();
         self.growing += 1;
-        Ok(())
+        self.growing_bytes += page;
+        Ok(page)
     }
 
     pub(crate) fn capacity_error(&self, fit: &Fit) -> Error {
         Error::PoolCapacityExceeded {
             size: fit.requested,
-            capacity: self.rules.sliced.capacity(),
+            capacity: self.rules.capacity().unwrap_or(u64::MAX),
             in_use: self.in_use,
-            largest_free: self.rules.bytes(self.slicer.largest_bound()),
+            largest_free: self.largest_bound(),
             // Both mean that trying again may help.
             growths_in_flight: self.growing + self.pages.leaving_count(),
         }
     }
 
-    /// Gives up what [`Pool::begin_growth`] set aside.
-    pub(crate) fn cancel_growth(&mut self) {
+    /// Gives up what [`Pool::begin_growth`] set aside for a page of `bytes`.
+    pub(crate) fn cancel_growth(&mut self, bytes: u64) {
         self.slicer.release_promise();
         self.pages.release_promise();
         self.growing -= 1;
+        self.growing_bytes -= bytes;
     }
 
     /// Installs the page that a growth got, and places the request that waits for it at its start.
     pub(crate) fn commit_growth(&mut self, memory: DeviceMemory, fit: &Fit) -> Slice {
-        self.cancel_growth();
+        self.cancel_growth(memory.size);
         self.note_device_allocation();
         let index = self.pages.next_index();
         let granules = (memory.size >> self.rules.granule_shift) as u32;
+        if !self.rules.cuts() {
+            let slot = self.slicer.add_whole(index, granules);
+            self.pages.add(memory, slot);
+            self.note_reserved();
+            return self.settle_first_whole(slot, fit);
+        }
         let edge = self.slicer.add_page(index, granules);
         self.pages.add(memory, edge);
         self.note_reserved();
@@ -434,18 +387,15 @@ impl Pool {
 
     /// Keeps a page that could be neither used nor given back, in place of the growth that got it.
     pub(crate) fn keep_refused_growth(&mut self, memory: DeviceMemory) {
-        self.cancel_growth();
+        self.cancel_growth(memory.size);
         self.note_device_allocation();
-        let index = self.pages.add(memory, 0);
-        self.pages.set_idle(index);
-        self.pages.set_leaving(index);
-        self.pages.set_stuck(index);
+        self.pages.add_stuck(memory);
         self.note_reserved();
     }
 
-    /// A page was taken from the device and given back at once.
-    pub(crate) fn cancel_returned_growth(&mut self) {
-        self.cancel_growth();
+    /// A page of `bytes` was taken from the device and given back at once.
+    pub(crate) fn cancel_returned_growth(&mut self, bytes: u64) {
+        self.cancel_growth(bytes);
         self.note_device_allocation();
         self.device_deallocations += 1;
     }
@@ -464,20 +414,42 @@ impl Pool {
     /// Takes an idle page out of the slicer. It counts as reserved until [`Pool::returned`] or [`Pool::refused`].
     pub(crate) fn begin_return(&mut self, index: u32) -> DeviceMemory {
         let edge = self.pages[index].edge;
-        self.slicer.remove_page(edge);
+        if self.rules.cuts() {
+            self.slicer.remove_page(edge);
+        } else {
+            self.remove_whole(edge);
+        }
         self.pages.set_leaving(index);
         self.pages[index].memory
     }
 
-    /// The page that has been idle the longest, if `floor` bytes stay reserved without it.
-    pub(crate) fn idle_above(&self, floor: u64) -> Option<u32> {
+    /// The page that has been idle the longest, and since when, if `floor` bytes of the pool stay reserved without it.
+    pub(crate) fn idle_above(&self, floor: u64) -> Option<(u32, u32)> {
         let index = self.pages.oldest_idle()?;
-        (self.staying() - self.pages[index].memory.size >= floor).then_some(index)
+        let page = &self.pages[index];
+        (self.pages.staying() - page.memory.size >= floor).then_some((index, page.idle_since))
     }
 
-    /// Bytes reserved in pages that serve: neither on their way back nor stuck.
-    pub(crate) fn staying(&self) -> u64 {
-        self.pages.reserved() - self.pages.leaving() - self.pages.stuck_bytes()
+    /// The first page that is too old, if the pool keeps what it has to without it.
+    pub(crate) fn expired(&self) -> Option<u32> {
+        let index = self.pages.expired()?;
+        (self.pages.staying() - self.pages[index].memory.size >= self.rules.keep_bytes).then_some(index)
+    }
+
+    /// An idle page that has to go before the pool grows for `fit`, which no page it holds would serve.
+    ///
+    /// Pages that grow: the oldest, so that memory of a small past does not stay beside what replaces it. Direct: the one
+    /// with the lowest index, while the new page does not fit under the watermark.
+    pub(crate) fn idle_before_growth(&self, fit: &Fit) -> Option<u32> {
+        match &self.rules.kind {
+            Kind::Sliced(sliced) if sliced.growth.is_some() => self.pages.oldest_idle(),
+            Kind::Direct(direct) => {
+                let held = self.claimed_bytes().and_then(|held| held.checked_add(self.rules.bytes(fit.size)));
+                let fits = held.is_some_and(|held| held <= direct.reclaim_at.unwrap_or(u64::MAX));
+                if fits || direct.reclaim_at.is_none() { None } else { self.pages.lowest_idle() }
+            }
+            _ => None,
+        }
     }
 
     /// The device has taken a page back.
@@ -507,9 +479,22 @@ impl Pool {
             memory: memory.handle,
             offset,
             size,
-            requested: if live { size - u64::from(node.link_a.get()) } else { 0 },
+            requested: if live { size - self.padding_of(node) } else { 0 },
             address: memory.address_at(offset),
         })
+    }
+
+    /// Bytes by which a slice is larger than what was asked for.
+    fn padding_of(&self, node: &Node) -> u64 {
+        if self.rules.cuts() { u64::from(node.link_a.get()) } else { Self::whole_padding(node) }
+    }
+
+    /// A free range of at least this many bytes exists.
+    fn largest_bound(&self) -> u64 {
+        match &self.rules.kind {
+            Kind::Direct(_) => self.pages.newest_idle().map_or(0, |index| self.pages[index].memory.size),
+            _ => self.rules.bytes(self.slicer.largest_bound()),
+        }
     }
 
     pub(crate) fn statistics(&self) -> Statistics {
@@ -522,8 +507,9 @@ impl Pool {
             stuck: self.pages.stuck_bytes(),
             reserved_peak: self.reserved_peak,
             in_use_peak: self.in_use_peak,
-            largest_free_bound: self.rules.bytes(self.slicer.largest_bound()),
-            metadata: self.slicer.bytes() + self.pages.bytes(),
+            largest_allocation: self.largest_allocation,
+            largest_free_bound: self.largest_bound(),
+            metadata: self.slicer.bytes() + self.pages.bytes() + self.by_size.bytes(),
             device_allocations: self.device_allocations,
             device_deallocations: self.device_deallocations,
             slices: self.slicer.live(),
@@ -538,11 +524,24 @@ impl Pool {
 
     /// Verifies every invariant from scratch, in O(slots).
     pub(crate) fn check(&self) -> Result<(), &'static str> {
-        let edges =
+        let pages =
             self.pages.in_slicer().map(|page| (page.edge, (page.memory.size >> self.rules.granule_shift) as u32));
-        self.slicer.check(edges)?;
-        let idle = self.pages.in_slicer().filter(|page| self.slicer.page_is_empty(page.edge)).count();
-        if idle != self.pages.idle_count() as usize {
+        let holds_nothing = |page: &&Page| match self.rules.cuts() {
+            true => self.slicer.page_is_empty(page.edge),
+            false => self.slicer.node(page.edge).is_free(),
+        };
+        match self.rules.kind {
+            Kind::Sliced(_) => self.slicer.check(pages)?,
+            Kind::Exclusive(_) => self.slicer.check_whole(pages, true)?,
+            Kind::Direct(_) => {
+                self.slicer.check_whole(pages, false)?;
+                self.by_size.check(&self.slicer, self.pages.idle_count())?;
+            }
+        }
+        self.pages.check()?;
+        if self.pages.in_slicer().filter(holds_nothing).any(|page| !page.is_idle())
+            || self.pages.in_slicer().filter(holds_nothing).count() != self.pages.idle_count() as usize
+        {
             return Err("the idle pages are not those that hold nothing");
         }
         let (mut in_use, mut padding) = (0, 0);

@@ -1,4 +1,4 @@
-//! The pages of a pool: which there are, which hold nothing, since when.
+//! The pages of a pool: which there are, which hold nothing, since when, and when they have to go.
 #![forbid(unsafe_code)]
 
 use crate::device::DeviceMemory;
@@ -10,6 +10,7 @@ const NONE: u32 = u32::MAX;
 
 /// What a page record stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 enum State {
     /// A record that is not used.
     Vacant,
@@ -25,18 +26,47 @@ enum State {
 
 /// One device allocation.
 #[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
 pub(crate) struct Page {
+    // The first cache line is what becoming idle and becoming busy touch.
     pub(crate) memory: DeviceMemory,
-    /// The page's edge in the slicer.
+    /// The page's edge in the slicer, or its only node.
     pub(crate) edge: u32,
     state: State,
+    /// Of a busy page: what an idle one has derives from `expiry`.
+    staleness: u8,
     /// Neighbours in the list of idle or stuck pages.
-    before: u32,
-    after: u32,
+    order: Links,
+    /// When the page became idle, by the allocator's clock.
+    pub(crate) idle_since: u32,
+    // The second line is for pages that age, and for what happens once in a page's life.
+    /// The check at which an idle page has grown too old.
+    expiry: u64,
+    /// Neighbours in the list of idle pages that expire together, or have expired.
+    age: Links,
     /// Counts pages in the order in which they were installed.
     pub(crate) serial: u64,
     /// Part of the sets of idle and of vacant pages; says nothing about this page itself.
     marks: [Marks; 2],
+}
+
+const _: () = assert!(size_of::<Page>() == 128);
+
+impl Page {
+    pub(crate) fn is_idle(&self) -> bool {
+        self.state == State::Idle
+    }
+}
+
+/// Neighbours in a list.
+#[derive(Clone, Copy, Debug)]
+struct Links {
+    before: u32,
+    after: u32,
+}
+
+impl Links {
+    const NONE: Links = Links { before: NONE, after: NONE };
 }
 
 /// A set of pages by index, whose lowest member is found in a few steps: `bits` of every 64th page are the marks of the
@@ -63,12 +93,86 @@ struct List {
 
 impl List {
     const EMPTY: List = List { oldest: NONE, newest: NONE };
+
+    fn first(&self) -> Option<u32> {
+        (self.oldest != NONE).then_some(self.oldest)
+    }
+
+    fn append(&mut self, pages: &mut Chunked<Page>, links: fn(&mut Page) -> &mut Links, index: u32) {
+        *links(&mut pages[index]) = Links { before: self.newest, after: NONE };
+        if self.newest == NONE {
+            self.oldest = index;
+        } else {
+            links(&mut pages[self.newest]).after = index;
+        }
+        self.newest = index;
+    }
+
+    fn remove(&mut self, pages: &mut Chunked<Page>, links: fn(&mut Page) -> &mut Links, index: u32) {
+        let Links { before, after } = *links(&mut pages[index]);
+        if before == NONE {
+            self.oldest = after;
+        } else {
+            links(&mut pages[before]).after = after;
+        }
+        if after == NONE {
+            self.newest = before;
+        } else {
+            links(&mut pages[after]).before = before;
+        }
+    }
+
+    /// Moves all of `other` to the end of this list.
+    fn take_all(&mut self, other: &mut List, pages: &mut Chunked<Page>, links: fn(&mut Page) -> &mut Links) {
+        if other.oldest == NONE {
+            return;
+        }
+        if self.newest == NONE {
+            self.oldest = other.oldest;
+        } else {
+            links(&mut pages[self.newest]).after = other.oldest;
+            links(&mut pages[other.oldest]).before = self.newest;
+        }
+        self.newest = other.newest;
+        *other = List::EMPTY;
+    }
+}
+
+fn order(page: &mut Page) -> &mut Links {
+    &mut page.order
+}
+
+fn age(page: &mut Page) -> &mut Links {
+    &mut page.age
+}
+
+/// An idle page goes when its staleness reaches this.
+const STALE: u64 = 5;
+
+/// Staleness of a page that has just been taken from the device.
+const STALENESS_AT_FIRST: u8 = 4;
+
+/// When idle pages grow too old. Every check makes all of them staler by one, without touching any: the list of those
+/// that reach [`STALE`] with it joins the list of those that have.
+struct Ageing {
+    /// Allocations between two checks; 0: pages do not age.
+    interval: u32,
+    /// The count of allocations at which the next check is due.
+    next: u32,
+    /// Checks so far.
+    checks: u64,
+    /// Idle pages by the check that makes them stale, modulo their number.
+    due: [List; STALE as usize],
+    expired: List,
 }
 
 pub(crate) struct Pages {
     pages: Chunked<Page>,
     idle: List,
     stuck: List,
+    ageing: Ageing,
+    /// Whether the idle page of the lowest index is asked for.
+    marks_idle: bool,
     /// Records to use again.
     vacant_count: u32,
     /// Records promised to growths in flight.
@@ -86,11 +190,20 @@ pub(crate) struct Pages {
 }
 
 impl Pages {
-    pub(crate) fn new(memory: HostMemory) -> Self {
+    /// No pages yet. They age if there is a `dealloc_period`; [`Pages::lowest_idle`] needs `marks_idle`.
+    pub(crate) fn new(memory: HostMemory, dealloc_period: Option<u64>, marks_idle: bool) -> Self {
+        let interval = match dealloc_period {
+            // Counts of allocations wrap: half of their range tells before from after.
+            Some(period) => (period / STALE).clamp(1, 1 << 30) as u32,
+            None => 0,
+        };
+        let due = [List::EMPTY; STALE as usize];
         Self {
             pages: Chunked::new(memory),
             idle: List::EMPTY,
             stuck: List::EMPTY,
+            ageing: Ageing { interval, checks: 0, next: interval, due, expired: List::EMPTY },
+            marks_idle,
             vacant_count: 0,
             promised: 0,
             next_serial: 0,
@@ -135,13 +248,32 @@ impl Pages {
         self.lowest(Set::Vacant).unwrap_or_else(|| self.pages.next_index())
     }
 
-    /// Adds a page that is busy from the start. Needs a promised record.
+    /// Adds a page that is busy from the start. Needs a record.
     pub(crate) fn add(&mut self, memory: DeviceMemory, edge: u32) -> u32 {
-        let marks = [Marks::default(); 2];
-        let page =
-            Page { memory, edge, state: State::Busy, before: NONE, after: NONE, serial: self.next_serial, marks };
-        self.next_serial += 1;
         self.count += 1;
+        self.add_record(memory, edge, State::Busy)
+    }
+
+    /// Adds a page that the device gave and does not take back. Needs a record.
+    pub(crate) fn add_stuck(&mut self, memory: DeviceMemory) {
+        let index = self.add_record(memory, 0, State::Stuck);
+        self.enter_stuck(index);
+    }
+
+    fn add_record(&mut self, memory: DeviceMemory, edge: u32, state: State) -> u32 {
+        let page = Page {
+            memory,
+            edge,
+            state,
+            staleness: STALENESS_AT_FIRST,
+            order: Links::NONE,
+            idle_since: 0,
+            expiry: 0,
+            age: Links::NONE,
+            serial: self.next_serial,
+            marks: [Marks::default(); 2],
+        };
+        self.next_serial += 1;
         self.reserved += memory.size;
         let Some(index) = self.lowest(Set::Vacant) else {
             return self.pages.push(page);
@@ -153,87 +285,145 @@ impl Pages {
         index
     }
 
-    /// The last slice of a page is gone.
-    pub(crate) fn set_idle(&mut self, index: u32) {
-        debug_assert_eq!(self.pages[index].state, State::Busy);
-        self.pages[index].state = State::Idle;
+    /// The last slice of a page is gone; `now` by the allocator's clock.
+    pub(crate) fn set_idle(&mut self, index: u32, now: u32) {
+        // Threads that free in other pools may have set the clock back.
+        let last = if self.idle.newest == NONE { now } else { self.pages[self.idle.newest].idle_since };
+        let page = &mut self.pages[index];
+        debug_assert_eq!(page.state, State::Busy);
+        page.state = State::Idle;
+        page.idle_since = if now.wrapping_sub(last) as i32 >= 0 { now } else { last };
         self.idle_count += 1;
-        self.mark(Set::Idle, index);
-        Self::append(&mut self.pages, &mut self.idle, index);
+        if self.marks_idle {
+            self.mark(Set::Idle, index);
+        }
+        self.idle.append(&mut self.pages, order, index);
+        if self.ageing.interval != 0 {
+            self.begin_ageing(index);
+        }
     }
 
-    /// A slice was placed in an idle page.
-    #[cold]
-    pub(crate) fn set_busy(&mut self, index: u32) {
+    /// A slice was placed in an idle page; `edge` is what the page's edge is from now on.
+    pub(crate) fn set_busy(&mut self, index: u32, edge: u32) {
         debug_assert_eq!(self.pages[index].state, State::Idle);
         self.pages[index].state = State::Busy;
+        self.pages[index].edge = edge;
         self.idle_count -= 1;
-        self.unmark(Set::Idle, index);
-        Self::remove(&mut self.pages, &mut self.idle, index);
+        if self.marks_idle {
+            self.unmark(Set::Idle, index);
+        }
+        self.idle.remove(&mut self.pages, order, index);
+        if self.ageing.interval != 0 {
+            self.end_ageing(index);
+        }
     }
 
-    /// The idle page with the lowest index: the one to use next.
+    /// The idle page with the lowest index.
     pub(crate) fn lowest_idle(&self) -> Option<u32> {
+        debug_assert!(self.marks_idle);
         self.lowest(Set::Idle)
-    }
-
-    pub(crate) fn is_idle(&self, index: u32) -> bool {
-        self.pages[index].state == State::Idle
     }
 
     /// The page that has been idle the longest.
     pub(crate) fn oldest_idle(&self) -> Option<u32> {
-        (self.idle.oldest != NONE).then_some(self.idle.oldest)
+        self.idle.first()
+    }
+
+    /// The page that became idle last.
+    pub(crate) fn newest_idle(&self) -> Option<u32> {
+        (self.idle.newest != NONE).then_some(self.idle.newest)
     }
 
     /// An idle page is being given back: it counts as reserved until the device has taken it.
     pub(crate) fn set_leaving(&mut self, index: u32) {
-        self.set_busy(index);
+        self.set_busy(index, self.pages[index].edge);
         self.count -= 1;
+        self.enter_leaving(index);
+    }
+
+    fn enter_leaving(&mut self, index: u32) {
         self.pages[index].state = State::Leaving;
         self.leaving += self.pages[index].memory.size;
         self.leaving_count += 1;
     }
 
+    fn end_leaving(&mut self, index: u32) {
+        debug_assert_eq!(self.pages[index].state, State::Leaving);
+        self.leaving -= self.pages[index].memory.size;
+        self.leaving_count -= 1;
+    }
+
     /// The device has taken a page back.
     pub(crate) fn set_vacant(&mut self, index: u32) {
-        let page = &mut self.pages[index];
-        debug_assert_eq!(page.state, State::Leaving);
-        page.state = State::Vacant;
-        self.leaving -= page.memory.size;
-        self.leaving_count -= 1;
-        self.reserved -= page.memory.size;
+        self.end_leaving(index);
+        self.pages[index].state = State::Vacant;
+        self.reserved -= self.pages[index].memory.size;
         self.vacant_count += 1;
         self.mark(Set::Vacant, index);
     }
 
     /// The device has refused to take a page back.
     pub(crate) fn set_stuck(&mut self, index: u32) {
-        let page = &mut self.pages[index];
-        debug_assert_eq!(page.state, State::Leaving);
-        page.state = State::Stuck;
-        self.leaving -= page.memory.size;
-        self.leaving_count -= 1;
-        self.stuck_bytes += page.memory.size;
+        self.end_leaving(index);
+        self.pages[index].state = State::Stuck;
+        self.enter_stuck(index);
+    }
+
+    fn enter_stuck(&mut self, index: u32) {
+        self.stuck_bytes += self.pages[index].memory.size;
         self.stuck_count += 1;
-        Self::append(&mut self.pages, &mut self.stuck, index);
+        self.stuck.append(&mut self.pages, order, index);
     }
 
     /// Takes the page that has been stuck the longest for another try.
     pub(crate) fn retry_stuck(&mut self) -> Option<u32> {
-        let index = self.stuck.oldest;
-        if index == NONE {
-            return None;
-        }
-        Self::remove(&mut self.pages, &mut self.stuck, index);
-        let page = &mut self.pages[index];
-        page.state = State::Leaving;
+        let index = self.stuck.first()?;
+        self.stuck.remove(&mut self.pages, order, index);
         self.stuck_count -= 1;
-        self.stuck_bytes -= page.memory.size;
-        self.leaving += page.memory.size;
-        self.leaving_count += 1;
+        self.stuck_bytes -= self.pages[index].memory.size;
+        self.enter_leaving(index);
         Some(index)
     }
+
+    // ---- ageing
+
+    fn begin_ageing(&mut self, index: u32) {
+        let page = &mut self.pages[index];
+        page.expiry = self.ageing.checks + STALE - u64::from(page.staleness);
+        // The list of the check that has just been made is empty, so no list holds pages of two checks.
+        self.ageing.due[(page.expiry % STALE) as usize].append(&mut self.pages, age, index);
+    }
+
+    /// The page is used again: what it has aged remains, less one.
+    fn end_ageing(&mut self, index: u32) {
+        let expiry = self.pages[index].expiry;
+        let left = expiry.saturating_sub(self.ageing.checks);
+        let list = if left == 0 { &mut self.ageing.expired } else { &mut self.ageing.due[(expiry % STALE) as usize] };
+        list.remove(&mut self.pages, age, index);
+        self.pages[index].staleness = (STALE - left).saturating_sub(1) as u8;
+    }
+
+    /// Whether pages age, and at which count of allocations the next check is due.
+    pub(crate) fn next_check(&self) -> Option<u32> {
+        (self.ageing.interval != 0).then_some(self.ageing.next)
+    }
+
+    /// Makes the checks that are due when there have been `now` allocations. Needs pages that age.
+    pub(crate) fn check_age(&mut self, now: u32) {
+        while self.ageing.next.wrapping_sub(now) as i32 <= 0 {
+            self.ageing.next = self.ageing.next.wrapping_add(self.ageing.interval);
+            self.ageing.checks += 1;
+            let due = &mut self.ageing.due[(self.ageing.checks % STALE) as usize];
+            self.ageing.expired.take_all(due, &mut self.pages, age);
+        }
+    }
+
+    /// The first of the pages that are too old.
+    pub(crate) fn expired(&self) -> Option<u32> {
+        self.ageing.expired.first()
+    }
+
+    // ---- sets
 
     fn mark(&mut self, set: Set, index: u32) {
         self.pages[index & !63].marks[set as usize].bits |= 1 << (index & 63);
@@ -258,31 +448,6 @@ impl Pages {
                 return Some(group + self.pages[group].marks[set as usize].bits.trailing_zeros());
             }
             at = self.pages.index_from(at + 4096)?;
-        }
-    }
-
-    fn append(pages: &mut Chunked<Page>, list: &mut List, index: u32) {
-        pages[index].before = list.newest;
-        pages[index].after = NONE;
-        if list.newest == NONE {
-            list.oldest = index;
-        } else {
-            pages[list.newest].after = index;
-        }
-        list.newest = index;
-    }
-
-    fn remove(pages: &mut Chunked<Page>, list: &mut List, index: u32) {
-        let Page { before, after, .. } = pages[index];
-        if before == NONE {
-            list.oldest = after;
-        } else {
-            pages[before].after = after;
-        }
-        if after == NONE {
-            list.newest = before;
-        } else {
-            pages[after].before = before;
         }
     }
 
@@ -320,6 +485,11 @@ impl Pages {
         self.reserved
     }
 
+    /// Bytes in pages that serve: neither on their way back nor stuck.
+    pub(crate) fn staying(&self) -> u64 {
+        self.reserved - self.leaving - self.stuck_bytes
+    }
+
     pub(crate) fn next_serial(&self) -> u64 {
         self.next_serial
     }
@@ -328,9 +498,77 @@ impl Pages {
         self.pages.bytes()
     }
 
+    /// The first page at or above an index that is in the slicer or was, with its own index.
+    pub(crate) fn page_from(&self, index: u32) -> Option<(u32, &Page)> {
+        self.pages.index_from(index).map(|index| (index, &self.pages[index]))
+    }
+
     /// Pages in the slicer, in no particular order.
     pub(crate) fn in_slicer(&self) -> impl Iterator<Item = &Page> {
         self.pages.indices().map(|i| &self.pages[i]).filter(|page| matches!(page.state, State::Busy | State::Idle))
+    }
+
+    /// Verifies the lists from scratch: that every idle page is in the list of idle ones, in the order in which they
+    /// became idle, and in the list of its age.
+    pub(crate) fn check(&self) -> Result<(), &'static str> {
+        let mut last = None;
+        self.check_list(
+            &self.idle,
+            State::Idle,
+            |page| page.order,
+            self.idle_count,
+            |page| {
+                let later = last.is_none_or(|last| page.idle_since.wrapping_sub(last) as i32 >= 0);
+                last = Some(page.idle_since);
+                later
+            },
+        )?;
+        self.check_list(&self.stuck, State::Stuck, |page| page.order, self.stuck_count, |_| true)?;
+        if self.ageing.interval == 0 {
+            return Ok(());
+        }
+        let mut listed = 0;
+        for left in 1..=STALE {
+            let expiry = self.ageing.checks + left;
+            let list = &self.ageing.due[(expiry % STALE) as usize];
+            listed += self.count_list(list, State::Idle, |page| page.age, |page| page.expiry == expiry)?;
+        }
+        let checks = self.ageing.checks;
+        let stale = |page: &Page| page.expiry <= checks;
+        listed += self.count_list(&self.ageing.expired, State::Idle, |page| page.age, stale)?;
+        if listed == self.idle_count { Ok(()) } else { Err("an idle page is in no list of its age") }
+    }
+
+    fn check_list(
+        &self,
+        list: &List,
+        state: State,
+        links: impl Fn(&Page) -> Links,
+        expected: u32,
+        holds: impl FnMut(&Page) -> bool,
+    ) -> Result<(), &'static str> {
+        let listed = self.count_list(list, state, links, holds)?;
+        let there = self.pages.indices().filter(|&i| self.pages[i].state == state).count();
+        if listed == expected && there == expected as usize { Ok(()) } else { Err("a list of pages is incomplete") }
+    }
+
+    fn count_list(
+        &self,
+        list: &List,
+        state: State,
+        links: impl Fn(&Page) -> Links,
+        mut holds: impl FnMut(&Page) -> bool,
+    ) -> Result<u32, &'static str> {
+        let (mut at, mut before, mut count) = (list.oldest, NONE, 0);
+        while at != NONE {
+            let page = &self.pages[at];
+            if page.state != state || links(page).before != before || !holds(page) {
+                return Err("a list holds a page that does not belong there");
+            }
+            (before, at) = (at, links(page).after);
+            count += 1;
+        }
+        if list.newest == before { Ok(count) } else { Err("a list of pages does not end with its newest") }
     }
 }
 

@@ -1,62 +1,95 @@
-//! The rules of sliced pages: which requests they take, how large a page is, how many there may be.
+//! The rules of sliced pages: which requests they take, how large a page is, how much there may be.
 #![forbid(unsafe_code)]
 
-use super::{NearPage, PoolOptions, PoolType};
+use super::{NearPage, PoolOptions};
 use crate::error::Error;
 use crate::int::{align_down, align_up};
+
+/// Pages that grow have a part of what the pool holds...
+const GROWTH_SHARE: u64 = 8;
+
+/// ...and pages for larger requests a multiple of this, so that others find room in them.
+const GROWTH_UNIT: u64 = 2 << 20;
 
 /// The effective configuration of a pool of sliced pages.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sliced {
-    /// Bytes of every page, a multiple of the granule; 0 if the cap has no room for one.
+    /// Bytes of a page, or with `growth` of the smallest; a multiple of the granule, 0 if the cap has no room for one.
     pub(crate) page_size: u64,
     pub(crate) max_slice_size: u64,
-    /// Cap in whole pages.
-    pub(crate) max_pages: Option<u64>,
+    /// Cap on the bytes of all pages: as many whole ones as the pool may have.
+    pub(crate) capacity: Option<u64>,
     /// Whether requests that nearly fill a page are taken although they exceed `max_slice_size`.
     pub(crate) takes_near_page: bool,
+    /// `None`: all pages are equal.
+    pub(crate) growth: Option<Growth>,
+}
+
+/// How pages grow.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Growth {
+    /// Bytes that a page has at most, unless its request is larger.
+    pub(crate) max_page_size: u64,
+    /// Bytes of the largest page there can be.
+    limit: u64,
 }
 
 impl Sliced {
-    pub(crate) fn try_new(options: &PoolOptions) -> Result<Self, Error> {
-        let PoolType::SlicedPages { page_size, max_slice_size, max_pool_size } = options.pool_type;
+    /// The rules of `options` for pages of at most `limit` bytes, a multiple of the granule.
+    pub(crate) fn try_new(
+        options: &PoolOptions,
+        page_size: u64,
+        max_slice_size: u64,
+        max_pool_size: Option<u64>,
+        limit: u64,
+    ) -> Result<Self, Error> {
+        let refused = Error::InvalidArgument { field: c"page_size", value: page_size };
         if page_size == 0 {
-            return Err(Error::InvalidArgument { field: c"page_size", value: page_size });
+            return Err(refused);
         }
         let granule = options.granule;
         // A page must hold a slice of its own size, so it is never rounded down below what was asked for.
-        let mut page =
-            align_up(page_size, granule).ok_or(Error::InvalidArgument { field: c"page_size", value: page_size })?;
-        let mut max_slice = max_slice_size.min(page_size);
-        if let Some(cap) = max_pool_size {
-            if cap < page {
-                // One page that the cap can pay for; none at all if not even a granule can be paid for.
-                page = align_down(cap, granule);
-                max_slice = if page == 0 { max_slice } else { max_slice.min(page) };
-            }
+        let mut page = align_up(page_size, granule).ok_or(refused)?;
+        let cap = max_pool_size.unwrap_or(u64::MAX);
+        if cap < page {
+            // One page that the cap can pay for; none at all if not even a granule can be paid for.
+            page = align_down(cap, granule);
         }
+        if page > limit {
+            return Err(refused);
+        }
+        let growth = options.max_page_size.map(|largest| Growth {
+            max_page_size: align_down(largest, granule).min(limit).max(page),
+            limit: limit.min(align_down(cap, granule)),
+        });
+        let largest = growth.map_or(page_size.min(page), |growth| growth.limit);
         Ok(Self {
             page_size: page,
-            max_slice_size: max_slice,
-            max_pages: max_pool_size.map(|cap| cap.checked_div(page).unwrap_or(0)),
+            max_slice_size: if page == 0 { max_slice_size.min(page_size) } else { max_slice_size.min(largest) },
+            capacity: max_pool_size.map(|cap| match growth {
+                Some(_) => align_down(cap, granule),
+                None => cap.checked_div(page).unwrap_or(0) * page,
+            }),
             takes_near_page: match options.near_page {
                 NearPage::WhenUncapped => max_pool_size.is_none(),
                 NearPage::Always => true,
                 NearPage::Never => false,
             },
+            growth,
         })
     }
 
     /// Whether the pool takes requests of `size` bytes.
     #[inline(always)]
     pub(crate) fn accepts(&self, size: u64) -> bool {
-        size <= self.max_slice_size || (self.takes_near_page && self.nearly_fills(size))
+        // Size 0 wraps to the largest number.
+        size.wrapping_sub(1) < self.max_slice_size || (self.takes_near_page && self.nearly_fills(size))
     }
 
     /// Whether less than a fifth of a page would be left.
     fn nearly_fills(&self, size: u64) -> bool {
         // rest * 5 < page, without overflow.
-        size <= self.page_size && self.page_size - size < self.page_size.div_ceil(5)
+        size != 0 && size <= self.page_size && self.page_size - size < self.page_size.div_ceil(5)
     }
 
     /// The largest request the pool takes, of those below a request of `size` bytes that it does not take.
@@ -68,12 +101,25 @@ impl Sliced {
         }
     }
 
-    /// The cap in bytes.
-    pub(crate) fn capacity(&self) -> u64 {
-        match self.max_pages {
-            Some(pages) => pages * self.page_size,
-            None => u64::MAX,
-        }
+    /// Bytes of the next page, which is for a slice of `size` bytes, when the pool holds `reserved` bytes; `None` at the
+    /// cap.
+    pub(crate) fn next_page(&self, size: u64, reserved: u64) -> Option<u64> {
+        let room = self.capacity.unwrap_or(u64::MAX).checked_sub(reserved)?;
+        let page = match self.growth {
+            None => self.page_size,
+            Some(growth) => {
+                let usual = (reserved / GROWTH_SHARE).clamp(self.page_size, growth.max_page_size);
+                let needed = size.checked_next_multiple_of(GROWTH_UNIT).unwrap_or(u64::MAX).min(growth.limit);
+                // The last page before the cap has what is left.
+                usual.max(if size <= usual { 0 } else { needed }).min(room)
+            }
+        };
+        (page <= room && page >= size && page != 0).then_some(page)
+    }
+
+    /// Bytes of the largest page there can be.
+    pub(crate) fn largest_page(&self) -> u64 {
+        self.growth.map_or(self.page_size, |growth| growth.limit)
     }
 }
 
@@ -83,7 +129,7 @@ mod tests {
 
     fn sliced(page_size: u64, max_slice_size: u64, max_pool_size: Option<u64>) -> Sliced {
         let options = PoolOptions::sliced_pages(page_size, max_slice_size, max_pool_size).with_granule(32);
-        Sliced::try_new(&options).unwrap()
+        Sliced::try_new(&options, page_size, max_slice_size, max_pool_size, u64::MAX).unwrap()
     }
 
     #[test]
@@ -100,12 +146,12 @@ mod tests {
 
     #[test]
     fn the_cap_counts_whole_pages_and_shrinks_a_page_above_it() {
-        assert_eq!(sliced(1024, 1024, Some(2047)).max_pages, Some(1));
-        assert_eq!(sliced(1024, 1024, Some(2048)).max_pages, Some(2));
+        assert_eq!(sliced(1024, 1024, Some(2047)).capacity, Some(1024));
+        assert_eq!(sliced(1024, 1024, Some(2048)).capacity, Some(2048));
         let shrunk = sliced(1024, 1024, Some(1000));
-        assert_eq!((shrunk.page_size, shrunk.max_slice_size, shrunk.max_pages), (992, 992, Some(1)));
+        assert_eq!((shrunk.page_size, shrunk.max_slice_size, shrunk.capacity), (992, 992, Some(992)));
         let none = sliced(1024, 1024, Some(16));
-        assert_eq!((none.page_size, none.capacity(), none.max_pages), (0, 0, Some(0)));
+        assert_eq!((none.page_size, none.capacity, none.next_page(32, 0)), (0, Some(0), None));
         assert!(none.accepts(8));
     }
 

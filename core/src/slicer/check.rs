@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use super::Slicer;
-use super::bins::class_of;
+use super::bins::{Bins, class_of};
 use super::nodes::Kind;
 
 impl Slicer {
@@ -14,7 +14,18 @@ impl Slicer {
         for (edge, granules) in edges {
             self.check_page(edge, granules, &mut found)?;
         }
-        self.check_lists(&found)?;
+        if self.check_lists(&self.bins, Kind::Hole)? != found.holes {
+            return Err("a hole is in no list");
+        }
+        if let Some(bins) = &self.idle_bins {
+            if self.check_lists(bins, Kind::Edge)? != found.idle {
+                return Err("an idle page is in no list");
+            }
+        }
+        self.check_counts(&found)
+    }
+
+    fn check_counts(&self, found: &Counts) -> Result<(), &'static str> {
         let unused = self.nodes.iter().filter(|(_, node)| node.is(Kind::Unused)).count() as u32;
         if found.nodes + unused != self.nodes.iter().count() as u32 {
             return Err("a node is neither in a page nor unused");
@@ -37,8 +48,8 @@ impl Slicer {
         if !end.is(Kind::Edge) || (end.size.get() != 0 && edge != self.tail && !idle) {
             return Err("a page in use has a tail that is not the tail");
         }
-        if idle && end.size.get() > self.idle_size {
-            return Err("an idle page is larger than the largest");
+        if idle && self.idle_bins.is_none() && end.size.get() != self.idle_size {
+            return Err("an idle page has not the size of all");
         }
         found.idle += u32::from(idle);
         found.nodes += 1;
@@ -80,17 +91,18 @@ impl Slicer {
         Ok(())
     }
 
-    fn check_lists(&self, found: &Counts) -> Result<(), &'static str> {
+    /// Verifies the lists of `bins`, whose members are all of one kind, and counts them.
+    fn check_lists(&self, bins: &Bins, kind: Kind) -> Result<u32, &'static str> {
         let mut listed = 0;
-        for class in 1..self.bins.classes() {
-            let mut index = self.bins.first(class);
-            if self.bins.marked(class) != (index != 0) {
-                return Err("the bitmap does not say which classes have holes");
+        for class in 1..bins.classes() {
+            let mut index = bins.first(class);
+            if bins.marked(class) != (index != 0) {
+                return Err("the bitmap does not say which classes have ranges");
             }
             let mut last = 0;
             while index != 0 {
                 let node = &self.nodes[index];
-                if !node.is(Kind::Hole) || class_of(node.size.get()) != class {
+                if !node.is(kind) || class_of(node.size.get()) != class {
                     return Err("a list holds what does not belong to its class");
                 }
                 if last != 0 && node.link_a.get() != last {
@@ -101,7 +113,35 @@ impl Slicer {
                 index = node.link_b.get();
             }
         }
-        if listed == found.holes { Ok(()) } else { Err("a hole is in no list") }
+        Ok(listed)
+    }
+
+    /// [`Slicer::check`] for pages that each hold one slice; `by_size`: whether the free ones are in lists.
+    pub(crate) fn check_whole(
+        &self,
+        pages: impl Iterator<Item = (u32, u32)>,
+        by_size: bool,
+    ) -> Result<(), &'static str> {
+        let mut found = Counts::default();
+        for (slot, granules) in pages {
+            let node = &self.nodes[slot];
+            if node.offset.get() != 0 || node.size.get() != granules {
+                return Err("a page's only node does not fill it");
+            }
+            if node.is_slice() {
+                found.live += 1;
+            } else if node.is(Kind::Hole) {
+                found.holes += 1;
+                found.free += u64::from(granules);
+            } else {
+                return Err("a page's only node is neither slice nor hole");
+            }
+            found.nodes += 1;
+        }
+        if by_size && self.check_lists(&self.bins, Kind::Hole)? != found.holes {
+            return Err("a free page is in no list");
+        }
+        self.check_counts(&found)
     }
 }
 

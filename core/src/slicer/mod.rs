@@ -23,9 +23,12 @@
 //! - A hole is in the list of the class of its size, and nothing else is in any list.
 //! - One page at a time has a tail: the one that was added, or taken into use again, last. What is left of the tail
 //!   before it becomes a hole.
-//! - A page that holds nothing is all edge, in no list, until its owner takes it into use again ([`Slicer::use_page`])
-//!   or removes it. So pages in use are filled first, and a page is cut in the same way each time.
+//! - A page that holds nothing is all edge until its owner takes it into use again ([`Slicer::use_page`]) or removes it.
+//!   So pages in use are filled first, and a page is cut in the same way each time. Where pages have different sizes,
+//!   such edges are in lists of their own by size class.
 //! - Node 0 is nobody's: writes to it are harmless, which spares the hot paths their special cases.
+//!
+//! Pages that each hold one slice are not cut at all: their one node is a slice or a hole ([`whole`]).
 
 #![deny(unsafe_code)]
 
@@ -36,6 +39,7 @@ mod pages;
 mod search;
 #[cfg(test)]
 mod tests;
+mod whole;
 
 use crate::error::Error;
 use crate::int::mask;
@@ -54,9 +58,12 @@ pub(crate) struct Slicer {
     bins: Bins,
     /// Edge of the page with the tail; 0 = none.
     tail: u32,
-    /// Pages that hold nothing and are not cut from at present, and the granules of the largest of them.
+    /// Pages that hold nothing and are not cut from at present.
     idle: u32,
+    /// Where all pages are equal: their granules, 0 if none is idle.
     idle_size: u32,
+    /// Where they are not: the edges of idle pages by size.
+    idle_bins: Option<Bins>,
     tag: u16,
     /// Raised by every change to holes and tail.
     changes: u32,
@@ -69,14 +76,16 @@ pub(crate) struct Slicer {
 }
 
 impl Slicer {
-    /// A slicer for pages of up to `largest` granules, whose handles carry `tag`.
-    pub(crate) fn try_new(memory: HostMemory, largest: u32, tag: u16) -> Result<Self, Error> {
+    /// A slicer for pages of up to `largest` granules, equal ones or not, whose handles carry `tag`.
+    pub(crate) fn try_new(memory: HostMemory, largest: u32, equal_pages: bool, tag: u16) -> Result<Self, Error> {
+        let idle_bins = if equal_pages { None } else { Some(Bins::try_new(memory, largest)?) };
         Ok(Self {
             nodes: Nodes::try_new(memory)?,
             bins: Bins::try_new(memory, largest)?,
             tail: 0,
             idle: 0,
             idle_size: 0,
+            idle_bins,
             tag,
             changes: 0,
             live: 0,
@@ -199,7 +208,7 @@ impl Slicer {
         if align_mask != 0 {
             return self.allocate_aligned(size, align_mask);
         }
-        let hole = self.find(size);
+        let hole = Self::find(&self.nodes, &self.bins, size);
         if hole != 0 {
             self.carve(hole, size)
         } else if self.nodes[self.tail].size.get() >= size {
@@ -209,20 +218,20 @@ impl Slicer {
         }
     }
 
-    /// Steps 1 and 2 of the search: a hole of at least `size` granules, 0 if there is none in sight.
+    /// Steps 1 and 2 of the search: a range in `bins` of at least `size` granules, 0 if there is none in sight.
     #[inline(always)]
-    fn find(&self, size: u32) -> u32 {
+    fn find(nodes: &Nodes, bins: &Bins, size: u32) -> u32 {
         let class = class_of(size);
-        let first = self.bins.first(class);
-        let node = &self.nodes[first];
+        let first = bins.first(class);
+        let node = &nodes[first];
         if node.size.get() >= size {
             return first;
         }
         let second = node.link_b.get() & mask(first != 0);
-        if self.nodes[second].size.get() >= size {
+        if nodes[second].size.get() >= size {
             return second;
         }
-        self.bins.first(self.bins.at_or_above(class + 1))
+        bins.first(bins.at_or_above(class + 1))
     }
 
     /// Alignment above the granule: up to two holes of each class that may fit by luck, then one that fits for sure,
@@ -432,7 +441,7 @@ impl Slicer {
 
     /// Bytes of host memory held.
     pub(crate) fn bytes(&self) -> u64 {
-        self.nodes.bytes() + self.bins.bytes()
+        self.nodes.bytes() + self.bins.bytes() + self.idle_bins.as_ref().map_or(0, Bins::bytes)
     }
 
     /// Sets the generation of an unused or live slot: for tests of what happens after 16.7 million frees.

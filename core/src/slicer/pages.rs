@@ -54,13 +54,16 @@ impl Slicer {
             self.tail = 0;
         }
         self.idle += 1;
-        self.idle_size = self.idle_size.max(self.nodes[edge].size.get());
+        match &mut self.idle_bins {
+            Some(bins) => bins.link(&self.nodes, edge),
+            None => self.idle_size = self.nodes[edge].size.get(),
+        }
         self.changes = self.changes.wrapping_add(1);
     }
 
     /// Takes an idle page into use: its memory is the tail from now on. Needs [`Slicer::has_nodes`].
     pub(crate) fn use_page(&mut self, edge: u32) {
-        self.leave_idle();
+        self.leave_idle(edge);
         self.close_tail();
         self.tail = edge;
         self.changes = self.changes.wrapping_add(1);
@@ -69,17 +72,25 @@ impl Slicer {
     /// Removes an idle page.
     pub(crate) fn remove_page(&mut self, edge: u32) {
         debug_assert!(self.page_is_empty(edge) && edge != self.tail);
-        self.leave_idle();
+        self.leave_idle(edge);
         self.free -= u64::from(self.nodes[edge].size.get());
         self.nodes.put(edge);
         self.changes = self.changes.wrapping_add(1);
     }
 
-    fn leave_idle(&mut self) {
+    fn leave_idle(&mut self, edge: u32) {
         self.idle -= 1;
-        if self.idle == 0 {
-            self.idle_size = 0;
+        match &mut self.idle_bins {
+            Some(bins) => bins.unlink(&self.nodes, &self.nodes[edge]),
+            None if self.idle == 0 => self.idle_size = 0,
+            None => {}
         }
+    }
+
+    /// An idle page of at least `size` granules, the smallest within its class's bounds; 0 if none is in sight. For pages
+    /// that are not equal.
+    pub(crate) fn find_idle(&self, size: u32) -> u32 {
+        self.idle_bins.as_ref().map_or(0, |bins| Self::find(&self.nodes, bins, size))
     }
 
     /// Whether a page holds nothing.

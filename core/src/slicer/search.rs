@@ -3,7 +3,7 @@
 //! They go on from call to call, so that their owner can give up its lock in between.
 #![forbid(unsafe_code)]
 
-use super::bins::class_of;
+use super::bins::{Bins, class_of};
 use super::nodes::Kind;
 use super::{Slicer, gap_in};
 use crate::int::mask;
@@ -24,6 +24,8 @@ const GIVE_UP: u32 = 1 << 16;
 /// Where a search left off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Scan {
+    /// Whether the holes are done with, and idle pages are looked at: for pages that are not equal.
+    idle: bool,
     class: u32,
     node: u32,
     /// Value of [`Slicer::changes`] that `node` belongs to.
@@ -41,6 +43,8 @@ pub(crate) struct Scan {
 pub(crate) enum Scanned {
     /// The slot of the new slice.
     Placed(u32),
+    /// The edge of an idle page that would hold it, to be taken into use first.
+    Idle(u32),
     /// Nothing fits.
     Nothing,
     /// There is more to look at; call again.
@@ -50,6 +54,7 @@ pub(crate) enum Scanned {
 enum Searched {
     Found { hole: u32, gap: u32 },
     Tail,
+    Idle(u32),
     Nothing,
     More(Scan),
 }
@@ -59,7 +64,7 @@ impl Slicer {
     pub(crate) fn begin_scan(&self, size: u32, budget: u32) -> Scan {
         let class = self.bins.at_or_above(class_of(size));
         let node = self.bins.first(class);
-        Scan { class, node, changes: self.changes, step: SCAN_STEP, disturbed: 0, budget }
+        Scan { idle: false, class, node, changes: self.changes, step: SCAN_STEP, disturbed: 0, budget }
     }
 
     /// Looks at up to `scan.step` holes and places the slice in the first that fits.
@@ -70,6 +75,7 @@ impl Slicer {
         match self.search(size, align_mask, scan) {
             Searched::Found { hole, gap } => Scanned::Placed(self.carve_behind(hole, gap, size)),
             Searched::Tail => Scanned::Placed(self.allocate_from_tail(size, align_mask)),
+            Searched::Idle(edge) => Scanned::Idle(edge),
             Searched::Nothing => Scanned::Nothing,
             Searched::More(scan) => Scanned::More(scan),
         }
@@ -78,7 +84,7 @@ impl Slicer {
     /// Whether [`Slicer::scan`] would place a slice; where to go on if there is more to look at.
     pub(crate) fn would_fit(&self, size: u32, align_mask: u32, scan: Scan) -> Result<bool, Scan> {
         match self.search(size, align_mask, scan) {
-            Searched::Found { .. } | Searched::Tail => Ok(true),
+            Searched::Found { .. } | Searched::Tail | Searched::Idle(_) => Ok(true),
             Searched::Nothing => Ok(false),
             Searched::More(scan) => Err(scan),
         }
@@ -91,7 +97,8 @@ impl Slicer {
             return Some(scan);
         }
         let node = &self.nodes[scan.node];
-        let in_place = scan.node == 0 || (node.is(Kind::Hole) && class_of(node.size.get()) == scan.class);
+        let in_place =
+            !scan.idle && (scan.node == 0 || (node.is(Kind::Hole) && class_of(node.size.get()) == scan.class));
         let disturbed = scan.disturbed + 1;
         if disturbed > GIVE_UP {
             None
@@ -111,38 +118,61 @@ impl Slicer {
             scan.budget = 0;
         }
         let mut looked = 0;
-        while scan.class != 0 {
-            while scan.node != 0 {
-                if scan.budget == 0 {
-                    return Searched::Nothing;
+        loop {
+            let Some(bins) = self.bins_of(&scan) else { return Searched::Nothing };
+            while scan.class != 0 {
+                while scan.node != 0 {
+                    if scan.budget == 0 {
+                        return Searched::Nothing;
+                    }
+                    if looked == scan.step {
+                        return Searched::More(scan);
+                    }
+                    if let Some(gap) = gap_in(&self.nodes[scan.node], size, align_mask) {
+                        let found = scan.node;
+                        return if scan.idle { Searched::Idle(found) } else { Searched::Found { hole: found, gap } };
+                    }
+                    scan.node = self.nodes[scan.node].link_b.get();
+                    scan.budget = scan.budget.saturating_sub(1);
+                    looked += 1;
                 }
-                if looked == scan.step {
-                    return Searched::More(scan);
-                }
-                if let Some(gap) = gap_in(&self.nodes[scan.node], size, align_mask) {
-                    return Searched::Found { hole: scan.node, gap };
-                }
-                scan.node = self.nodes[scan.node].link_b.get();
-                scan.budget = scan.budget.saturating_sub(1);
-                looked += 1;
+                scan.class = bins.at_or_above(scan.class + 1);
+                scan.node = bins.first(scan.class);
             }
-            scan.class = self.bins.at_or_above(scan.class + 1);
-            scan.node = self.bins.first(scan.class);
+            if scan.idle {
+                return Searched::Nothing;
+            }
+            if gap_in(&self.nodes[self.tail], size, align_mask).is_some() {
+                return Searched::Tail;
+            }
+            scan.idle = true;
+            if let Some(idle) = &self.idle_bins {
+                scan.class = idle.at_or_above(class_of(size));
+                scan.node = idle.first(scan.class);
+            }
         }
-        if gap_in(&self.nodes[self.tail], size, align_mask).is_some() { Searched::Tail } else { Searched::Nothing }
+    }
+
+    /// The lists that a search is in.
+    fn bins_of(&self, scan: &Scan) -> Option<&Bins> {
+        if scan.idle { self.idle_bins.as_ref() } else { Some(&self.bins) }
     }
 
     /// A free range of at least this many granules exists; 0 if nothing is free. O(1).
     pub(crate) fn largest_bound(&self) -> u32 {
-        let class = self.bins.highest();
-        let first = self.nodes[self.bins.first(class)].size.get() & mask(class != 0);
-        first.max(self.nodes[self.tail].size.get()).max(self.idle_size)
+        let first = |bins: &Bins| {
+            let class = bins.highest();
+            self.nodes[bins.first(class)].size.get() & mask(class != 0)
+        };
+        let idle = self.idle_bins.as_ref().map_or(self.idle_size, first);
+        first(&self.bins).max(self.nodes[self.tail].size.get()).max(idle)
     }
 
     /// Begins the search for the largest free range.
     pub(crate) fn begin_largest(&self) -> (Scan, u32) {
         let class = self.bins.highest();
         let scan = Scan {
+            idle: false,
             class,
             node: self.bins.first(class),
             changes: self.changes,
@@ -165,15 +195,24 @@ impl Slicer {
             largest = least;
         }
         let mut looked = 0;
-        while scan.node != 0 {
-            if looked == scan.step {
-                return (largest, Some(scan));
+        loop {
+            while scan.node != 0 {
+                if looked == scan.step {
+                    return (largest, Some(scan));
+                }
+                let node = &self.nodes[scan.node];
+                largest = largest.max(node.size.get());
+                scan.node = node.link_b.get();
+                looked += 1;
             }
-            let node = &self.nodes[scan.node];
-            largest = largest.max(node.size.get());
-            scan.node = node.link_b.get();
-            looked += 1;
+            match &self.idle_bins {
+                Some(idle) if !scan.idle => {
+                    scan.idle = true;
+                    scan.class = idle.highest();
+                    scan.node = idle.first(scan.class);
+                }
+                _ => return (largest, None),
+            }
         }
-        (largest, None)
     }
 }

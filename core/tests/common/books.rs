@@ -88,6 +88,7 @@ impl Snapshot {
             let mut figures = allocator.pool_statistics(index).expect("the pool exists");
             figures.reserved_peak = 0;
             figures.in_use_peak = 0;
+            figures.largest_allocation = 0;
             figures.pages_peak = 0;
             figures.device_allocations = 0;
             figures.device_deallocations = 0;

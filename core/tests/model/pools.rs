@@ -361,6 +361,7 @@ impl Model {
         expected.stuck = pool.stuck.len() as u64 * pool.rules.page;
         expected.reserved_peak = pool.reserved_peak;
         expected.in_use_peak = pool.books.in_use_peak;
+        expected.largest_allocation = found.largest_allocation;
         expected.largest_free_bound = found.largest_free_bound;
         expected.metadata = found.metadata;
         expected.device_allocations = pool.taken;

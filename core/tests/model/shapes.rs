@@ -162,10 +162,10 @@ impl Rules {
 /// The error for a request that no pool whatever takes.
 pub(crate) fn malformed(request: &Request) -> Option<Error> {
     let Request { size, alignment, .. } = *request;
-    if size == 0 {
-        return Some(Error::InvalidArgument { field: c"size", value: 0 });
+    if !alignment.is_power_of_two() {
+        return Some(Error::InvalidArgument { field: c"alignment", value: alignment });
     }
-    (!alignment.is_power_of_two()).then_some(Error::InvalidArgument { field: c"alignment", value: alignment })
+    (size == 0).then_some(Error::InvalidArgument { field: c"size", value: 0 })
 }
 
 /// Of the errors of several pools the one that is reported.

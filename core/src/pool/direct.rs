@@ -1,0 +1,18 @@
+//! The rules of direct pools: one page for each slice, of its size exactly.
+#![forbid(unsafe_code)]
+
+/// The effective configuration of a direct pool.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Direct {
+    /// Bytes above which free pages go back when none of them has the size; `None`: no such watermark.
+    pub(crate) reclaim_at: Option<u64>,
+    /// Bytes of the largest page there can be: a multiple of the granule.
+    pub(crate) limit: u64,
+}
+
+impl Direct {
+    /// Whether the pool takes requests of `size` bytes.
+    pub(crate) fn accepts(&self, size: u64) -> bool {
+        size != 0 && size <= self.limit
+    }
+}

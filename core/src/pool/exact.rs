@@ -1,0 +1,362 @@
+//! Free pages by their exact size: what a direct pool finds them by, in constant time however many sizes and pages.
+//!
+//! A hash table whose buckets are chains through the pages' nodes, so that entering and leaving need no memory and
+//! cannot fail. A chain holds one page of each size, the *head*; the others of its size hang behind it in a list. The
+//! table has a bucket for every page there has been at one time. It grows by splitting one bucket at a time (linear
+//! hashing), so nothing is ever moved in bulk, and the memory for more buckets is got outside the lock.
+//!
+//! Links of a free page's node: `prev` and `next` in the list of its size (0 at either end), `link_a` from head to head in
+//! a chain. The most recently freed page is the head, and the first to be used again.
+#![forbid(unsafe_code)]
+
+use crate::error::Error;
+use crate::metadata::{Array, HostMemory};
+use crate::slicer::Slicer;
+use crate::slicer::nodes::{Kind, Node};
+
+/// Buckets of the first segment. Every later segment has as many as all before it.
+const FIRST: u32 = 16;
+const SEGMENTS: usize = 21;
+
+/// Heads of chains; 0 ends a chain.
+pub(crate) type Segment = Array<u32>;
+
+pub(crate) struct SizeIndex {
+    segments: [Option<Segment>; SEGMENTS],
+    installed: u32,
+    /// Buckets in use. Never falls.
+    buckets: u32,
+    /// The least power of two that is not below `buckets`, less one.
+    mask: u32,
+}
+
+/// Segment of a bucket, and its place in that.
+#[inline(always)]
+fn place_of(bucket: u32) -> (usize, u32) {
+    let top = (bucket | (FIRST - 1)).ilog2();
+    let segment = top + 1 - FIRST.ilog2();
+    (segment as usize, if segment == 0 { bucket } else { bucket - (1 << top) })
+}
+
+fn segment_len(segment: u32) -> u32 {
+    if segment == 0 { FIRST } else { FIRST << (segment - 1) }
+}
+
+/// A fixed function, so that no two runs differ. All bits of a size count, which is often a multiple of a large power of
+/// two.
+#[inline(always)]
+fn hash(size: u32) -> u32 {
+    let product = u64::from(size).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    ((product ^ (product >> 32)).wrapping_mul(0xD6E8_FEB8_6659_FD93) >> 32) as u32
+}
+
+impl SizeIndex {
+    pub(crate) fn new() -> Self {
+        Self { segments: [const { None }; SEGMENTS], installed: 0, buckets: 0, mask: 0 }
+    }
+
+    // ---- room: the memory is got by the owner, outside its lock
+
+    /// Whether there are buckets for `pages` pages.
+    pub(crate) fn has_room(&self, pages: u32) -> bool {
+        pages <= self.buckets || pages <= self.capacity()
+    }
+
+    fn capacity(&self) -> u32 {
+        (0..self.installed).map(segment_len).sum()
+    }
+
+    /// The segment to get next, by its number.
+    pub(crate) fn plan(&self) -> Result<u32, Error> {
+        if (self.installed as usize) < SEGMENTS {
+            Ok(self.installed)
+        } else {
+            Err(Error::TooManySlices { limit: self.capacity() })
+        }
+    }
+
+    /// Memory for a planned segment.
+    pub(crate) fn allocate(memory: HostMemory, plan: u32) -> Result<Segment, Error> {
+        Array::try_new(memory, segment_len(plan), |_| Ok(0))
+    }
+
+    /// Makes a segment part of the table; hands it back if another thread was faster.
+    pub(crate) fn install(&mut self, segment: Segment) -> Option<Segment> {
+        if (self.installed as usize) == SEGMENTS || segment.len() != segment_len(self.installed) {
+            return Some(segment);
+        }
+        // Segments 0 and 1 have one length: which of them this was does not matter.
+        self.segments[self.installed as usize] = Some(segment);
+        self.installed += 1;
+        None
+    }
+
+    /// There are `pages` pages now: splits a bucket if there are more than ever before. Needs [`SizeIndex::has_room`].
+    pub(crate) fn note_pages(&mut self, slicer: &Slicer, pages: u32) {
+        while self.buckets < pages {
+            let new = self.buckets;
+            self.buckets += 1;
+            if new > self.mask {
+                self.mask = self.mask * 2 + 1;
+            }
+            if new == 0 {
+                continue;
+            }
+            // What belongs to the new bucket lies in that of the same number without its top bit.
+            let old = new - (1 << new.ilog2());
+            let mut head = self.get(old);
+            self.set(old, 0);
+            while head != 0 {
+                let node = slicer.node(head);
+                let next = node.link_a.get();
+                let bucket = self.bucket_of(node.size.get());
+                node.link_a.set(self.get(bucket));
+                self.set(bucket, head);
+                head = next;
+            }
+        }
+    }
+
+    // ---- buckets
+
+    #[inline(always)]
+    fn bucket_of(&self, size: u32) -> u32 {
+        let bucket = hash(size) & self.mask;
+        // A bucket that has not been split off yet is still part of its lower half.
+        if bucket < self.buckets { bucket } else { bucket & (self.mask >> 1) }
+    }
+
+    #[inline(always)]
+    fn get(&self, bucket: u32) -> u32 {
+        let (segment, place) = place_of(bucket);
+        match &self.segments[segment] {
+            Some(segment) => segment[place],
+            None => 0,
+        }
+    }
+
+    #[inline(always)]
+    fn set(&mut self, bucket: u32, head: u32) {
+        let (segment, place) = place_of(bucket);
+        if let Some(segment) = &mut self.segments[segment] {
+            segment[place] = head;
+        }
+    }
+
+    /// The head of a size in its bucket, and the head before it in the chain; 0 for none.
+    #[inline(always)]
+    fn look(&self, slicer: &Slicer, bucket: u32, size: u32) -> (u32, u32) {
+        let (mut before, mut head) = (0, self.get(bucket));
+        while head != 0 && slicer.node(head).size.get() != size {
+            before = head;
+            head = slicer.node(head).link_a.get();
+        }
+        (before, head)
+    }
+
+    /// Makes `to` what comes after `before` in a chain.
+    #[inline(always)]
+    fn set_after(&mut self, slicer: &Slicer, bucket: u32, before: u32, to: u32) {
+        if before == 0 {
+            self.set(bucket, to);
+        } else {
+            slicer.node(before).link_a.set(to);
+        }
+    }
+
+    // ---- pages
+
+    /// Enters a free page.
+    #[inline(always)]
+    pub(crate) fn insert(&mut self, slicer: &Slicer, slot: u32) {
+        let node = slicer.node(slot);
+        debug_assert!(node.is(Kind::Hole));
+        let bucket = self.bucket_of(node.size.get());
+        let (before, head) = self.look(slicer, bucket, node.size.get());
+        node.set_neighbours(0, head);
+        if head == 0 {
+            node.link_a.set(self.get(bucket));
+            self.set(bucket, slot);
+        } else {
+            let old = slicer.node(head);
+            node.link_a.set(old.link_a.get());
+            old.prev.set(slot);
+            self.set_after(slicer, bucket, before, slot);
+        }
+    }
+
+    /// Takes out the page of exactly `size` granules that was freed last; 0 if there is none.
+    #[inline(always)]
+    pub(crate) fn take(&mut self, slicer: &Slicer, size: u32) -> u32 {
+        if self.buckets == 0 {
+            return 0;
+        }
+        let bucket = self.bucket_of(size);
+        let (before, head) = self.look(slicer, bucket, size);
+        if head != 0 {
+            self.remove_head(slicer, bucket, before, slicer.node(head));
+        }
+        head
+    }
+
+    /// Takes a free page out.
+    pub(crate) fn remove(&mut self, slicer: &Slicer, slot: u32) {
+        let node = slicer.node(slot);
+        if node.prev.get() != 0 {
+            slicer.node(node.prev.get()).next.set(node.next.get());
+            // Node 0, behind the last, takes any write.
+            slicer.node(node.next.get()).prev.set(node.prev.get());
+            return;
+        }
+        let bucket = self.bucket_of(node.size.get());
+        let (before, head) = self.look(slicer, bucket, node.size.get());
+        debug_assert_eq!(head, slot);
+        self.remove_head(slicer, bucket, before, node);
+    }
+
+    /// The next of a head's size takes its place, if there is one.
+    #[inline(always)]
+    fn remove_head(&mut self, slicer: &Slicer, bucket: u32, before: u32, head: &Node) {
+        let next = head.next.get();
+        if next == 0 {
+            self.set_after(slicer, bucket, before, head.link_a.get());
+        } else {
+            let successor = slicer.node(next);
+            successor.prev.set(0);
+            successor.link_a.set(head.link_a.get());
+            self.set_after(slicer, bucket, before, next);
+        }
+    }
+
+    /// Whether there is a page of exactly `size` granules.
+    pub(crate) fn holds(&self, slicer: &Slicer, size: u32) -> bool {
+        self.buckets != 0 && self.look(slicer, self.bucket_of(size), size).1 != 0
+    }
+
+    /// Host bytes held.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.segments.iter().flatten().map(Array::bytes).sum()
+    }
+
+    /// Verifies that `free` pages are in the table, each in its bucket, and no size twice in a chain.
+    pub(crate) fn check(&self, slicer: &Slicer, free: u32) -> Result<(), &'static str> {
+        let mut found = 0;
+        for bucket in 0..self.buckets {
+            let mut head = self.get(bucket);
+            while head != 0 {
+                let size = slicer.node(head).size.get();
+                if self.bucket_of(size) != bucket || self.look(slicer, bucket, size).1 != head {
+                    return Err("a free page is not where its size leads to");
+                }
+                let (mut before, mut slot) = (0, head);
+                while slot != 0 {
+                    let node = slicer.node(slot);
+                    if !node.is(Kind::Hole) || node.size.get() != size || node.prev.get() != before {
+                        return Err("a list of equal pages holds what does not belong there");
+                    }
+                    found += 1;
+                    (before, slot) = (slot, node.next.get());
+                }
+                head = slicer.node(head).link_a.get();
+            }
+        }
+        if found == free { Ok(()) } else { Err("a free page is not in the table") }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metadata::Chunk;
+    use std::vec::Vec;
+
+    struct Pages {
+        slicer: Slicer,
+        index: SizeIndex,
+        count: u32,
+    }
+
+    impl Pages {
+        fn new() -> Self {
+            let slicer = Slicer::try_new(HostMemory::global(), 0, true, 7).unwrap();
+            Self { slicer, index: SizeIndex::new(), count: 0 }
+        }
+
+        /// A page that is in use.
+        fn add(&mut self, size: u32) -> u32 {
+            while !self.slicer.has_nodes() {
+                let chunk = Chunk::allocate(HostMemory::global(), self.slicer.plan().unwrap()).unwrap();
+                assert!(self.slicer.install(chunk).is_none());
+            }
+            self.count += 1;
+            while !self.index.has_room(self.count) {
+                let segment = SizeIndex::allocate(HostMemory::global(), self.index.plan().unwrap()).unwrap();
+                assert!(self.index.install(segment).is_none());
+            }
+            self.index.note_pages(&self.slicer, self.count);
+            self.slicer.add_whole(self.count, size)
+        }
+
+        fn free(&mut self, slot: u32) {
+            self.slicer.free_whole(slot);
+            self.index.insert(&self.slicer, slot);
+        }
+    }
+
+    #[test]
+    fn buckets_fill_the_segments_without_gap() {
+        let mut expected = (0, 0);
+        for bucket in 0..100_000 {
+            assert_eq!(place_of(bucket), expected, "{bucket}");
+            expected.1 += 1;
+            if expected.1 == segment_len(expected.0 as u32) {
+                expected = (expected.0 + 1, 0);
+            }
+        }
+    }
+
+    #[test]
+    fn pages_are_found_by_their_size_only_the_last_freed_first() {
+        let mut pages = Pages::new();
+        let slots: Vec<_> = [5, 7, 5, 5].into_iter().map(|size| pages.add(size)).collect();
+        for &slot in &slots {
+            pages.free(slot);
+        }
+        pages.index.check(&pages.slicer, 4).unwrap();
+        assert_eq!(pages.index.take(&pages.slicer, 6), 0);
+        assert_eq!(pages.index.take(&pages.slicer, 5), slots[3]);
+        pages.index.remove(&pages.slicer, slots[0]);
+        assert_eq!(pages.index.take(&pages.slicer, 5), slots[2]);
+        assert_eq!(pages.index.take(&pages.slicer, 5), 0);
+        assert_eq!(pages.index.take(&pages.slicer, 7), slots[1]);
+    }
+
+    #[test]
+    fn chains_stay_short_while_the_table_grows_whatever_the_sizes_have_in_common() {
+        for shift in [0, 4, 12] {
+            let mut pages = Pages::new();
+            let slots: Vec<_> = (1..=5000).map(|i| pages.add(i << shift)).collect();
+            for (i, &slot) in slots.iter().enumerate() {
+                pages.free(slot);
+                if i % 500 == 0 {
+                    pages.index.check(&pages.slicer, i as u32 + 1).unwrap();
+                }
+            }
+            let chain = |bucket| {
+                let (mut head, mut length) = (pages.index.get(bucket), 0);
+                while head != 0 {
+                    head = pages.slicer.node(head).link_a.get();
+                    length += 1;
+                }
+                length
+            };
+            let longest = (0..pages.index.buckets).map(chain).max();
+            assert!(longest <= Some(12), "{longest:?} for {shift}");
+            // Growing while pages are free moves them to where they belong.
+            for i in 0..5000 {
+                pages.add(i + 1_000_000);
+            }
+            pages.index.check(&pages.slicer, 5000).unwrap();
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! What the user of a pool asks for.
+#![forbid(unsafe_code)]
+
+use super::Rules;
+use crate::device::MemoryType;
+use crate::error::Error;
+
+/// The kind of a pool.
+#[derive(Clone, Debug, PartialEq)]
+pub enum PoolType {
+    /// Every slice has a page of its own, which near sizes share one after the other.
+    ///
+    /// A page has the request's size, rounded up by at most an eighth. A page that is free serves again: the smallest
+    /// that fits, but none of more than twice the request as long as the device gives another.
+    ExclusivePages {
+        /// The largest request the pool takes, in bytes. A pool with 0 takes requests of size 0, and nothing else.
+        max_alloc_size: u64,
+    },
+    /// Every slice has a page of its own, of exactly its size rounded up to the granule, which serves that size only.
+    Direct {
+        /// When no free page has the size: free pages go back to the device, lowest index first, until this many
+        /// bytes hold the new page too, or none is free. `None`: no such watermark.
+        reclaim_at: Option<u64>,
+    },
+    /// Slices are cut from larger pages.
+    SlicedPages {
+        /// Bytes of every page, rounded up to the granule; with [`PoolOptions::max_page_size`] of the first.
+        page_size: u64,
+        /// The largest slice the pool takes, in bytes.
+        max_slice_size: u64,
+        /// Cap on the bytes of all pages together: `floor(max_pool_size / page_size)` whole pages. A page larger than
+        /// the cap shrinks to it, rounded down to the granule. `None`: no cap.
+        ///
+        /// The cap belongs to this pool of this allocator. A program with an allocator per stream has one cap per
+        /// stream.
+        max_pool_size: Option<u64>,
+    },
+}
+
+/// Whether a sliced pool takes requests above `max_slice_size` that leave less than a fifth of a page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NearPage {
+    /// Only if the pool has no cap.
+    #[default]
+    WhenUncapped,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// A pool's kind and how it is run.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct PoolOptions {
+    /// The kind.
+    pub pool_type: PoolType,
+    /// The smallest unit the pool cuts, in bytes: every offset and size is a multiple of it. A power of two of at
+    /// most 2^32; a page has at most 2^32 - 1 granules.
+    pub granule: u64,
+    /// Of sliced pages: whether requests that nearly fill a page are taken.
+    pub near_page: NearPage,
+    /// Of sliced pages: `None`: all are equal. `Some`: pages grow with what the pool holds. The next one has an eighth
+    /// of that, at least `page_size` and at most this many bytes; but a larger request gets a page of its own size,
+    /// rounded up to 2 MiB. Before a larger page is taken, those that hold nothing and are too small go back.
+    pub max_page_size: Option<u64>,
+    /// Pages that hold nothing go back after about this many allocations of the allocator; `None`: never by themselves.
+    ///
+    /// A page has a count of staleness, which begins at 4. Using the page again after it held nothing takes 1 off.
+    /// Every `dealloc_period / 5` allocations of the allocator add 1 to each page that holds nothing; at 5 it goes, at
+    /// most four in one call. So a page that was never used again goes at the first check, one that was used again
+    /// and again after a whole period. Periods above 5 * 2^30 count as that.
+    pub dealloc_period: Option<u64>,
+    /// Bytes that the pool keeps whatever their age.
+    pub keep_bytes: u64,
+}
+
+impl PoolOptions {
+    /// The granule where nothing else is said: the strictest alignment that buffers commonly need.
+    pub const DEFAULT_GRANULE: u64 = 256;
+
+    const fn new(pool_type: PoolType) -> Self {
+        Self {
+            pool_type,
+            granule: Self::DEFAULT_GRANULE,
+            near_page: NearPage::WhenUncapped,
+            max_page_size: None,
+            dealloc_period: None,
+            keep_bytes: 0,
+        }
+    }
+
+    /// Options of sliced pages.
+    pub const fn sliced_pages(page_size: u64, max_slice_size: u64, max_pool_size: Option<u64>) -> Self {
+        Self::new(PoolType::SlicedPages { page_size, max_slice_size, max_pool_size })
+    }
+
+    /// Options of sliced pages that grow from `page_size` to `max_page_size`, for requests of any size.
+    pub const fn growing_pages(page_size: u64, max_page_size: u64) -> Self {
+        let mut options = Self::sliced_pages(page_size, u64::MAX, None);
+        options.max_page_size = Some(max_page_size);
+        options
+    }
+
+    /// Options of exclusive pages.
+    pub const fn exclusive_pages(max_alloc_size: u64) -> Self {
+        Self::new(PoolType::ExclusivePages { max_alloc_size })
+    }
+
+    /// Options of a direct pool.
+    pub const fn direct(reclaim_at: Option<u64>) -> Self {
+        Self::new(PoolType::Direct { reclaim_at })
+    }
+
+    /// The same with another granule.
+    #[must_use]
+    pub const fn with_granule(mut self, granule: u64) -> Self {
+        self.granule = granule;
+        self
+    }
+
+    /// The same with another rule for requests that nearly fill a page.
+    #[must_use]
+    pub const fn with_near_page(mut self, near_page: NearPage) -> Self {
+        self.near_page = near_page;
+        self
+    }
+
+    /// The same with pages that age, or do not.
+    #[must_use]
+    pub const fn with_dealloc_period(mut self, period: Option<u64>) -> Self {
+        self.dealloc_period = period;
+        self
+    }
+
+    /// The same with a floor under what ageing leaves.
+    #[must_use]
+    pub const fn with_keep_bytes(mut self, bytes: u64) -> Self {
+        self.keep_bytes = bytes;
+        self
+    }
+
+    /// Refuses what contradicts itself and would otherwise be adjusted: pages that are no multiple of the granule (they
+    /// are rounded up to one), slices larger than a page, pages larger than the cap, sizes larger than the device's
+    /// largest page. Errors name the field and its value. [`Allocator::try_new`](crate::Allocator::try_new) itself
+    /// refuses only what cannot work.
+    pub fn validate(&self, memory_type: &MemoryType) -> Result<(), Error> {
+        let refuse = |field, value| Err(Error::InvalidArgument { field, value });
+        Rules::try_new(self, memory_type)?;
+        match self.pool_type {
+            PoolType::ExclusivePages { max_alloc_size } if max_alloc_size > memory_type.max_page => {
+                refuse(c"max_alloc_size", max_alloc_size)
+            }
+            PoolType::SlicedPages { page_size, max_slice_size, max_pool_size } => {
+                let largest = self.max_page_size.map(|_| u64::MAX);
+                if page_size % self.granule != 0 {
+                    return refuse(c"page_size", page_size);
+                }
+                if max_slice_size > largest.unwrap_or(page_size) {
+                    return refuse(c"max_slice_size", max_slice_size);
+                }
+                match (max_pool_size, self.max_page_size) {
+                    (Some(cap), _) if cap < page_size => refuse(c"max_pool_size", cap),
+                    (_, Some(largest)) if largest < page_size || largest > memory_type.max_page => {
+                        refuse(c"max_page_size", largest)
+                    }
+                    _ => Ok(()),
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! What never changes about a pool: its effective configuration, and how a request looks in its unit.
+#![forbid(unsafe_code)]
+
+use super::direct::Direct;
+use super::exclusive::Exclusive;
+use super::sliced::Sliced;
+use super::{NearPage, PoolOptions, PoolType};
+use crate::device::MemoryType;
+use crate::error::Error;
+use crate::int::{align_down, align_up, granules_up};
+use crate::slice::Request;
+
+/// A request in a pool's own unit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fit {
+    /// Granules, at least 1.
+    pub(crate) size: u32,
+    /// Alignment in granules, less one.
+    pub(crate) align_mask: u32,
+    /// Bytes asked for.
+    pub(crate) requested: u64,
+}
+
+/// The rules of a pool's kind.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    Sliced(Sliced),
+    Exclusive(Exclusive),
+    Direct(Direct),
+}
+
+/// What never changes about a pool.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules {
+    pub(crate) kind: Kind,
+    pub(crate) granule_shift: u32,
+    /// Alignment of pages, and the largest of requests.
+    pub(crate) page_alignment: u64,
+    pub(crate) dealloc_period: Option<u64>,
+    pub(crate) keep_bytes: u64,
+}
+
+impl Rules {
+    pub(crate) fn try_new(options: &PoolOptions, memory_type: &MemoryType) -> Result<Self, Error> {
+        let refuse = |field, value| Err(Error::InvalidArgument { field, value });
+        let granule = options.granule;
+        if !granule.is_power_of_two() || granule > 1 << 32 {
+            return refuse(c"granule", granule);
+        }
+        if !memory_type.alignment.is_power_of_two() {
+            return refuse(c"page_alignment", memory_type.alignment);
+        }
+        // The largest page that the device gives and the slicer can count.
+        let limit = align_down(memory_type.max_page, granule).min(u64::from(u32::MAX).saturating_mul(granule));
+        if limit == 0 {
+            return refuse(c"max_page", memory_type.max_page);
+        }
+        let kind = match options.pool_type {
+            PoolType::SlicedPages { page_size, max_slice_size, max_pool_size } => {
+                Kind::Sliced(Sliced::try_new(options, page_size, max_slice_size, max_pool_size, limit)?)
+            }
+            PoolType::ExclusivePages { max_alloc_size } => {
+                let max_alloc_size = max_alloc_size.min(limit);
+                let page = align_up(max_alloc_size, granule).unwrap_or(limit).max(granule);
+                Kind::Exclusive(Exclusive { max_alloc_size, largest: (page / granule) as u32 })
+            }
+            PoolType::Direct { reclaim_at } => Kind::Direct(Direct { reclaim_at, limit }),
+        };
+        Ok(Self {
+            kind,
+            granule_shift: granule.trailing_zeros(),
+            page_alignment: memory_type.alignment.max(granule),
+            dealloc_period: options.dealloc_period,
+            keep_bytes: options.keep_bytes,
+        })
+    }
+
+    /// Whether and how the pool would serve a request that [`Request::check`] has passed.
+    #[inline(always)]
+    pub(crate) fn fit(&self, request: &Request) -> Result<Fit, Error> {
+        let accepted = match &self.kind {
+            Kind::Sliced(sliced) => sliced.accepts(request.size),
+            Kind::Exclusive(exclusive) => exclusive.accepts(request.size),
+            Kind::Direct(direct) => direct.accepts(request.size),
+        };
+        if !accepted {
+            return Err(self.refusal(request.size));
+        }
+        if request.alignment > self.page_alignment {
+            return Err(Error::InvalidArgument { field: c"alignment", value: request.alignment });
+        }
+        // A pool without room for a single page takes requests so that they get the right error; clamping keeps the
+        // number in range, no page will ever hold it.
+        let size = granules_up(request.size, self.granule_shift).min(u64::from(u32::MAX)) as u32;
+        if let Kind::Sliced(_) = self.kind {
+            let align_mask = ((request.alignment >> self.granule_shift).max(1) - 1).min(u64::from(u32::MAX)) as u32;
+            return Ok(Fit { size, align_mask, requested: request.size });
+        }
+        // A slice begins where its page does, and a size of 0 takes a granule all the same.
+        Ok(Fit { size: size.max(1), align_mask: 0, requested: request.size })
+    }
+
+    /// Why the pool does not take requests of a size.
+    #[cold]
+    fn refusal(&self, size: u64) -> Error {
+        if size == 0 {
+            return Error::InvalidArgument { field: c"size", value: 0 };
+        }
+        let limit = match &self.kind {
+            Kind::Sliced(sliced) => sliced.limit_below(size),
+            Kind::Exclusive(exclusive) => exclusive.max_alloc_size,
+            Kind::Direct(direct) => direct.limit,
+        };
+        Error::TooLarge { size, limit }
+    }
+
+    pub(crate) fn bytes(&self, granules: u32) -> u64 {
+        u64::from(granules) << self.granule_shift
+    }
+
+    pub(crate) fn granule(&self) -> u64 {
+        1 << self.granule_shift
+    }
+
+    /// Bytes of the next page, which is for `fit`, when the pool holds `reserved` bytes; `None` at the cap.
+    pub(crate) fn next_page(&self, fit: &Fit, reserved: u64) -> Option<u64> {
+        match &self.kind {
+            Kind::Sliced(sliced) => sliced.next_page(self.bytes(fit.size), reserved),
+            Kind::Exclusive(exclusive) => Some(self.bytes(exclusive.page_for(fit.size))),
+            Kind::Direct(_) => Some(self.bytes(fit.size)),
+        }
+    }
+
+    /// The most granules a free range can have, as far as the slicer's bins have to know.
+    pub(crate) fn largest_range(&self) -> u32 {
+        match &self.kind {
+            Kind::Sliced(sliced) => (sliced.largest_page() >> self.granule_shift) as u32,
+            Kind::Exclusive(exclusive) => exclusive.largest,
+            // An index of its own finds these.
+            Kind::Direct(_) => 0,
+        }
+    }
+
+    /// Whether pages are cut: otherwise each holds one slice.
+    #[inline(always)]
+    pub(crate) fn cuts(&self) -> bool {
+        matches!(self.kind, Kind::Sliced(_))
+    }
+
+    /// Whether pages have different sizes although they are cut.
+    pub(crate) fn grows(&self) -> bool {
+        matches!(self.kind, Kind::Sliced(Sliced { growth: Some(_), .. }))
+    }
+
+    /// Whether a page that another request is just getting would hold `fit` too.
+    pub(crate) fn shares_page(&self, fit: &Fit) -> bool {
+        matches!(&self.kind, Kind::Sliced(sliced) if self.bytes(fit.size) <= sliced.page_size)
+    }
+
+    /// Whether the pool is asked for its idle page of the lowest index.
+    pub(crate) fn takes_lowest_idle(&self) -> bool {
+        match &self.kind {
+            Kind::Sliced(sliced) => sliced.growth.is_none(),
+            Kind::Exclusive(_) => false,
+            Kind::Direct(direct) => direct.reclaim_at.is_some(),
+        }
+    }
+
+    /// The cap in bytes, `None` if there is none.
+    pub(crate) fn capacity(&self) -> Option<u64> {
+        match &self.kind {
+            Kind::Sliced(sliced) => sliced.capacity,
+            _ => None,
+        }
+    }
+
+    /// The configuration as it is in effect.
+    pub(crate) fn options(&self) -> PoolOptions {
+        let mut options = match self.kind {
+            Kind::Sliced(sliced) => {
+                let Sliced { page_size, max_slice_size, capacity, takes_near_page, growth } = sliced;
+                let near_page = if takes_near_page { NearPage::Always } else { NearPage::Never };
+                let mut options =
+                    PoolOptions::sliced_pages(page_size, max_slice_size, capacity).with_near_page(near_page);
+                options.max_page_size = growth.map(|growth| growth.max_page_size);
+                options
+            }
+            Kind::Exclusive(exclusive) => PoolOptions::exclusive_pages(exclusive.max_alloc_size),
+            Kind::Direct(direct) => PoolOptions::direct(direct.reclaim_at),
+        };
+        options.granule = self.granule();
+        options.dealloc_period = self.dealloc_period;
+        options.keep_bytes = self.keep_bytes;
+        options
+    }
+}

@@ -1,0 +1,134 @@
+//! Pools with a page for each slice: exclusive pages and direct ones.
+#![forbid(unsafe_code)]
+
+use super::rules::{Fit, Kind};
+use super::{Clock, Node, Pool};
+use crate::error::Error;
+use crate::slice::Slice;
+
+impl Pool {
+    /// Serves a request with a free page that suits it.
+    #[inline(never)]
+    pub(super) fn place_whole(&mut self, fit: &Fit) -> Option<Slice> {
+        let hole = match &self.rules.kind {
+            Kind::Direct(_) => self.by_size.take(&self.slicer, fit.size),
+            _ => self.take_exclusive(fit, true),
+        };
+        self.settle_whole(hole, fit)
+    }
+
+    /// Serves a request with any free page that holds it: when the device gives no other.
+    pub(super) fn place_whole_in_any(&mut self, fit: &Fit) -> Option<Slice> {
+        match &self.rules.kind {
+            Kind::Direct(_) => self.place_whole(fit),
+            _ => {
+                let hole = self.take_exclusive(fit, false);
+                self.settle_whole(hole, fit)
+            }
+        }
+    }
+
+    /// Whether [`Pool::place_whole`] would find a page.
+    pub(super) fn has_whole(&self, fit: &Fit) -> bool {
+        match &self.rules.kind {
+            Kind::Direct(_) => self.by_size.holds(&self.slicer, fit.size),
+            _ => self.find_exclusive(fit, true) != 0,
+        }
+    }
+
+    /// The smallest free exclusive page that holds a request, 0 for none; none of more than twice its size if it has to
+    /// be `close`.
+    fn find_exclusive(&self, fit: &Fit, close: bool) -> u32 {
+        let Kind::Exclusive(exclusive) = &self.rules.kind else { return 0 };
+        let least = exclusive.page_for(fit.size);
+        let hole = self.slicer.find_whole(least);
+        let size = self.slicer.node(hole).size.get();
+        let twice = fit.requested.saturating_mul(2);
+        if close && size > least && self.rules.bytes(size) > twice { 0 } else { hole }
+    }
+
+    fn take_exclusive(&mut self, fit: &Fit, close: bool) -> u32 {
+        let hole = self.find_exclusive(fit, close);
+        if hole != 0 {
+            self.slicer.unlink_whole(hole);
+        }
+        hole
+    }
+
+    /// Makes a slice of a free page that has been taken out of its index; `None` for 0.
+    #[inline(always)]
+    fn settle_whole(&mut self, hole: u32, fit: &Fit) -> Option<Slice> {
+        if hole == 0 {
+            return None;
+        }
+        let slot = self.slicer.use_whole(hole);
+        let page = self.slicer.node(slot).page.get();
+        self.pages.set_busy(page, slot);
+        self.book_whole(slot, fit.requested);
+        Some(self.slice_at(slot))
+    }
+
+    /// Books the slice that a new page was got for.
+    pub(super) fn settle_first_whole(&mut self, slot: u32, fit: &Fit) -> Slice {
+        if let Kind::Direct(_) = self.rules.kind {
+            self.by_size.note_pages(&self.slicer, self.pages.count());
+        }
+        self.book_whole(slot, fit.requested);
+        self.slice_at(slot)
+    }
+
+    #[inline(always)]
+    fn book_whole(&mut self, slot: u32, requested: u64) {
+        let node = self.slicer.node(slot);
+        let padding = self.rules.bytes(node.size.get()) - requested;
+        // A page may be larger than what is asked for by more than 32 bits can say.
+        node.link_a.set(padding as u32);
+        node.link_b.set((padding >> 32) as u32);
+        self.note_in_use(requested, padding);
+    }
+
+    /// Bytes by which a slice that fills a page is larger than what was asked for.
+    #[inline(always)]
+    pub(super) fn whole_padding(node: &Node) -> u64 {
+        u64::from(node.link_b.get()) << 32 | u64::from(node.link_a.get())
+    }
+
+    #[inline(always)]
+    fn unbook_whole(&mut self, slot: u32) {
+        let node = self.slicer.node(slot);
+        let padding = Self::whole_padding(node);
+        self.note_not_in_use(self.rules.bytes(node.size.get()) - padding, padding);
+    }
+
+    /// Frees a slice that fills a page. The page stays.
+    #[inline(never)]
+    pub(super) fn free_whole(&mut self, slot: u32, clock: &Clock) {
+        self.unbook_whole(slot);
+        self.slicer.free_whole(slot);
+        match &self.rules.kind {
+            Kind::Direct(_) => self.by_size.insert(&self.slicer, slot),
+            _ => self.slicer.link_whole(slot),
+        }
+        self.pages.set_idle(self.slicer.node(slot).page.get(), clock.idle_event());
+    }
+
+    /// Takes a free page out of the slicer and its index.
+    pub(super) fn remove_whole(&mut self, hole: u32) {
+        match &self.rules.kind {
+            Kind::Direct(_) => self.by_size.remove(&self.slicer, hole),
+            _ => self.slicer.unlink_whole(hole),
+        }
+        self.slicer.remove_whole(hole);
+    }
+
+    /// Changes how much of its page a slice says it needs.
+    pub(super) fn resize_whole(&mut self, slot: u32, fit: &Fit) -> Result<Slice, Error> {
+        let size = self.slicer.node(slot).size.get();
+        if fit.size > size {
+            return Err(Error::NoRoom { size: fit.requested, available: self.rules.bytes(size) });
+        }
+        self.unbook_whole(slot);
+        self.book_whole(slot, fit.requested);
+        Ok(self.slice_at(slot))
+    }
+}

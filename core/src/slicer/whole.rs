@@ -1,0 +1,88 @@
+//! Pages that each hold one slice: one node a page, which is the slice, or a hole while the page is free.
+//!
+//! Nothing is cut and nothing joined. The free ones are found by size, either in the bins or by an index of the owner's.
+#![forbid(unsafe_code)]
+
+use super::Slicer;
+use super::bins::class_of;
+use super::nodes::{Kind, state};
+use crate::slots::GENERATION_RETIRED;
+
+impl Slicer {
+    /// Adds a page of `size` granules with a slice that fills it; the slice's slot. Needs [`Slicer::has_nodes`].
+    pub(crate) fn add_whole(&mut self, page: u32, size: u32) -> u32 {
+        let slot = self.nodes.take();
+        let node = &self.nodes[slot];
+        node.set(Kind::Live, page, 0, size);
+        node.set_neighbours(slot, slot);
+        self.live += 1;
+        self.changes = self.changes.wrapping_add(1);
+        slot
+    }
+
+    /// Frees the slice that fills a page; the node is a hole from now on, in no list yet.
+    ///
+    /// Like [`Slicer::free`] the one way from live (or claimed) to free; it raises the slot's generation.
+    #[inline(always)]
+    pub(crate) fn free_whole(&mut self, slot: u32) {
+        let node = &self.nodes[slot];
+        debug_assert!(node.is_slice() && node.generation() < GENERATION_RETIRED);
+        node.state.set(state(Kind::Hole, node.generation() + 1));
+        self.live -= 1;
+        self.holes += 1;
+        self.free += u64::from(node.size.get());
+        self.changes = self.changes.wrapping_add(1);
+    }
+
+    /// Makes a slice of a free page, which is in no list any more; its slot, which is another one if the generations of
+    /// this one are used up. Needs [`Slicer::has_nodes`].
+    #[inline(always)]
+    pub(crate) fn use_whole(&mut self, hole: u32) -> u32 {
+        let node = &self.nodes[hole];
+        debug_assert!(node.is(Kind::Hole));
+        self.live += 1;
+        self.holes -= 1;
+        self.free -= u64::from(node.size.get());
+        self.changes = self.changes.wrapping_add(1);
+        if node.generation() == GENERATION_RETIRED {
+            return self.replace_whole(hole);
+        }
+        node.set_kind(Kind::Live);
+        hole
+    }
+
+    #[cold]
+    fn replace_whole(&mut self, hole: u32) -> u32 {
+        let slot = self.nodes.take();
+        let (old, new) = (&self.nodes[hole], &self.nodes[slot]);
+        new.set(Kind::Live, old.page.get(), 0, old.size.get());
+        new.set_neighbours(slot, slot);
+        self.nodes.put(hole);
+        slot
+    }
+
+    /// Removes a free page, which is in no list any more.
+    pub(crate) fn remove_whole(&mut self, hole: u32) {
+        debug_assert!(self.nodes[hole].is(Kind::Hole));
+        self.holes -= 1;
+        self.free -= u64::from(self.nodes[hole].size.get());
+        self.nodes.put(hole);
+        self.changes = self.changes.wrapping_add(1);
+    }
+
+    /// Puts a free page into the list of its class.
+    pub(crate) fn link_whole(&mut self, hole: u32) {
+        self.bins.link(&self.nodes, hole);
+    }
+
+    /// Takes a free page out of the list of its class.
+    pub(crate) fn unlink_whole(&mut self, hole: u32) {
+        self.bins.unlink(&self.nodes, &self.nodes[hole]);
+    }
+
+    /// The first free page of the lowest class at or above that of `size`; 0 if there is none. The smallest there is where
+    /// the pages of a class are equal.
+    pub(crate) fn find_whole(&self, size: u32) -> u32 {
+        self.bins.first(self.bins.at_or_above(class_of(size)))
+    }
+}
