@@ -32,8 +32,8 @@
 //!
 //! # Where to look
 //!
-//! - [`Allocator`]: pools over a device. [`PoolOptions`] say what a pool is like, [`AllocatorOptions`] where the books
-//!   are kept ([`HostMemory`]) and how threads are kept apart ([`LockKind`]).
+//! - [`Allocator`]: pools over a device. [`PoolOptions`] say what a pool is like, [`layout`] has lists of them ready,
+//!   [`AllocatorOptions`] say where the books are kept ([`HostMemory`]) and how threads are kept apart ([`LockKind`]).
 //! - [`Space`]: the slicer alone, for any space of indices, without a device.
 //! - [`Statistics`], [`Allocator::walk`], [`Allocator::write_json`]: what is going on.
 //! - `docs/algorithm.md` and `docs/guarantees.md` in the repository: how it works, and what is promised.
@@ -60,6 +60,7 @@ mod clock;
 pub mod device;
 mod error;
 mod int;
+pub mod layout;
 mod ledger;
 mod metadata;
 mod pool;
