@@ -47,7 +47,7 @@ impl Subject {
                 self.model.free(id);
             }
             // In which order they were freed is not said.
-            self.model.pools.iter_mut().for_each(|pool| pool.books.forget_idle_order());
+            self.model.forget_idle_order();
             self.slices.clear();
             self.trimmed(0, closed)?;
             self.check_everything(0)?;

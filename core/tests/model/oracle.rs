@@ -62,16 +62,15 @@ pub(crate) struct Books {
     pub(crate) pages: BTreeMap<u64, Page>,
     pub(crate) in_use: u64,
     pub(crate) in_use_peak: u64,
-    clock: u64,
 }
 
 impl Books {
     pub(crate) fn new(granule: u64) -> Self {
-        Self { granule, pages: BTreeMap::new(), in_use: 0, in_use_peak: 0, clock: 0 }
+        Self { granule, pages: BTreeMap::new(), in_use: 0, in_use_peak: 0 }
     }
 
     pub(crate) fn add_page(&mut self, handle: u64, size: u64) -> Checked {
-        let page = Page { size, live: BTreeMap::new(), idle_since: self.clock };
+        let page = Page { size, live: BTreeMap::new(), idle_since: 0 };
         ensure!(self.pages.insert(handle, page).is_none(), "page {handle} is there twice");
         Ok(())
     }
@@ -129,12 +128,12 @@ impl Books {
         Ok(())
     }
 
-    pub(crate) fn remove(&mut self, handle: u64, offset: u64) -> Live {
+    /// Takes a slice out; its page becomes idle `now` if it was the last.
+    pub(crate) fn remove(&mut self, handle: u64, offset: u64, now: u64) -> Live {
         let page = self.pages.get_mut(&handle).expect("the oracle knows the page");
         let live = page.live.remove(&offset).expect("the oracle knows the slice");
         if page.live.is_empty() {
-            self.clock += 1;
-            page.idle_since = self.clock;
+            page.idle_since = now;
         }
         self.in_use -= live.requested;
         live
@@ -157,18 +156,20 @@ impl Books {
     }
 
     /// Forgets in which order pages became idle: a refused batch may have been in any of them.
-    pub(crate) fn forget_idle_order(&mut self) {
-        self.clock += 1;
+    pub(crate) fn forget_idle_order(&mut self, now: u64) {
         for page in self.pages.values_mut().filter(|page| page.live.is_empty()) {
-            page.idle_since = self.clock;
+            page.idle_since = now;
         }
     }
 
-    /// Idle pages that may have been idle the longest.
-    pub(crate) fn is_oldest_idle(&self, handle: u64) -> bool {
-        let idle = || self.pages.values().filter(|page| page.live.is_empty());
-        let oldest = idle().map(|page| page.idle_since).min();
-        self.pages.get(&handle).is_some_and(|page| page.live.is_empty() && Some(page.idle_since) == oldest)
+    /// Since when the page has been idle that has been so the longest.
+    pub(crate) fn oldest_idle(&self) -> Option<u64> {
+        self.pages.values().filter(|page| page.live.is_empty()).map(|page| page.idle_since).min()
+    }
+
+    /// Since when a page has been idle, if it is.
+    pub(crate) fn idle_since(&self, handle: u64) -> Option<u64> {
+        self.pages.get(&handle).filter(|page| page.live.is_empty()).map(|page| page.idle_since)
     }
 
     /// What the subject shows must be exactly the live ranges and the gaps between them, so every page is tiled, and

@@ -44,6 +44,8 @@ impl Pool {
 pub(crate) struct Model {
     pub(crate) pools: Vec<Pool>,
     pub(crate) handles: Handles,
+    /// Counts slices freed, to tell which page has been idle the longest.
+    clock: u64,
     /// A batch was taken back whose slices nobody has seen.
     pub(crate) batch_undone: bool,
     /// A page that the library has refused and is about to give back.
@@ -62,7 +64,7 @@ impl Model {
             taken: 0,
             returned: 0,
         });
-        Self { pools: pools.collect(), handles: Handles::default(), batch_undone: false, bad_page: None }
+        Self { pools: pools.collect(), handles: Handles::default(), clock: 0, batch_undone: false, bad_page: None }
     }
 
     // ---- what to expect
@@ -292,18 +294,24 @@ impl Model {
             if !several {
                 pool.books.in_use_peak = pool.books.in_use_peak.max(pool.possible_peak);
             }
-            if index != 0 {
-                pool.books.forget_idle_order();
-            }
+        }
+        if index != 0 {
+            self.forget_idle_order();
         }
         Ok(())
+    }
+
+    pub(crate) fn forget_idle_order(&mut self) {
+        self.clock += 1;
+        self.pools.iter_mut().for_each(|pool| pool.books.forget_idle_order(self.clock));
     }
 
     // ---- freeing and the rest
 
     pub(crate) fn free(&mut self, id: u64) {
         if let Ok(place) = self.handles.look_up(id) {
-            self.pools[place.pool].books.remove(place.page, place.offset);
+            self.clock += 1;
+            self.pools[place.pool].books.remove(place.page, place.offset, self.clock);
             self.handles.remove(id);
         }
     }
@@ -314,30 +322,38 @@ impl Model {
         pools.map(|pool| pool.books.pages.len() as u128 * u128::from(pool.rules.page)).sum()
     }
 
+    /// Since when the page has been idle that is the next to go in a trim to `keep` bytes: of each pool the one that has
+    /// been idle the longest is looked at.
+    fn next_to_go(&self, keep: u64) -> Option<u64> {
+        let may_go = |pool: &&Pool| self.serving() - u128::from(pool.rules.page) >= u128::from(keep);
+        let oldest = self.pools.iter().filter(|pool| pool.books.oldest_idle().is_some()).filter(may_go);
+        oldest.filter_map(|pool| pool.books.oldest_idle()).min()
+    }
+
     /// The device was asked to take pages back down to `keep` bytes; what the call must answer.
     pub(crate) fn trimmed(&mut self, keep: u64, events: &[Event]) -> Checked<Option<i32>> {
         let mut events = events.iter();
         let mut refusal = None;
-        for index in 0..self.pools.len() {
-            let mut stuck = self.pools[index].stuck.clone();
-            loop {
-                let retry = !stuck.is_empty();
-                let pool = &self.pools[index];
-                let idle = pool.books.pages.values().any(|page| page.live.is_empty());
-                if !retry && (!idle || self.serving() - u128::from(pool.rules.page) < u128::from(keep)) {
-                    break;
-                }
-                let event = events.next();
-                let Some(Event::Returned { handle } | Event::NotReturned { handle, .. }) = event else {
-                    return Err(format!("pool {index} kept a page that it need not keep: {event:?}"));
-                };
-                let expected = if retry { stuck.remove(handle) } else { pool.books.is_oldest_idle(*handle) };
-                ensure!(expected, "page {handle} went before its turn");
-                if let Some(&Event::NotReturned { code, .. }) = event {
-                    refusal = Some(code);
-                }
-                event.map_or(Ok(()), |event| self.apply(event))?;
+        let mut stuck: Vec<BTreeSet<u64>> = self.pools.iter().map(|pool| pool.stuck.clone()).collect();
+        loop {
+            let retry = stuck.iter_mut().find(|stuck| !stuck.is_empty());
+            let oldest = self.next_to_go(keep);
+            if retry.is_none() && oldest.is_none() {
+                break;
             }
+            let event = events.next();
+            let Some(Event::Returned { handle } | Event::NotReturned { handle, .. }) = event else {
+                return Err(format!("a page stayed that need not: {event:?}"));
+            };
+            let expected = match retry {
+                Some(stuck) => stuck.remove(handle),
+                None => self.pools.iter().any(|pool| pool.books.idle_since(*handle) == oldest),
+            };
+            ensure!(expected, "page {handle} went before its turn");
+            if let Some(&Event::NotReturned { code, .. }) = event {
+                refusal = Some(code);
+            }
+            event.map_or(Ok(()), |event| self.apply(event))?;
         }
         let extra = events.next();
         ensure!(extra.is_none(), "more than was due: {extra:?}");

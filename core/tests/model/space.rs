@@ -159,7 +159,7 @@ impl Subject {
         let found = self.space.free(id);
         ensure!(found == expected.map(|_| ()), "free answers {found:?} instead of {expected:?}");
         if let Ok(place) = expected {
-            self.books.remove(PAGE, place.offset);
+            self.books.remove(PAGE, place.offset, 0);
             self.handles.remove(id.to_raw());
         }
         Ok(())
@@ -256,7 +256,7 @@ impl Subject {
         self.space.clear();
         for id in self.handles.live.clone() {
             if let Ok(place) = self.handles.look_up(id) {
-                self.books.remove(PAGE, place.offset);
+                self.books.remove(PAGE, place.offset, 0);
                 self.handles.remove(id);
             }
         }
