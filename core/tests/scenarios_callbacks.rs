@@ -6,72 +6,14 @@ use common::K;
 use common::books::{assert_agree, assert_balanced};
 use common::devices::LedgerDevice;
 use common::random::Random;
-use slicepool_core::{
-    Allocator, AllocatorOptions, Device, DeviceError, DeviceMemory, Error, LiveSlices, PageRequest, PoolOptions,
-    Request, Slice,
-};
+use common::reentrant::{Call, Reentrant, reentrant};
+use slicepool_core::{Allocator, AllocatorOptions, Error, LiveSlices, PoolOptions, Request, Slice};
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Mutex};
 
 fn pool(page_size: u64) -> PoolOptions {
     PoolOptions::sliced_pages(page_size, page_size, None)
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Call {
-    Allocate,
-    Deallocate,
-}
-
-type During = dyn Fn(&Allocator<Reentrant>, Call) + Send + Sync;
-
-/// A device whose callbacks use the allocator they serve; not while they are doing so already.
-struct Reentrant {
-    ledger: LedgerDevice,
-    allocator: OnceLock<Weak<Allocator<Reentrant>>>,
-    during: Box<During>,
-    inside: Mutex<bool>,
-}
-
-impl Reentrant {
-    fn call_back(&self, call: Call) {
-        if std::mem::replace(&mut *self.inside.lock().unwrap(), true) {
-            return;
-        }
-        if let Some(allocator) = self.allocator.get().and_then(Weak::upgrade) {
-            (self.during)(&allocator, call);
-        }
-        *self.inside.lock().unwrap() = false;
-    }
-}
-
-impl Device for Reentrant {
-    fn allocate(&self, request: &PageRequest) -> Result<DeviceMemory, DeviceError> {
-        self.call_back(Call::Allocate);
-        self.ledger.allocate(request)
-    }
-
-    fn deallocate(&self, memory: &DeviceMemory) -> Result<(), DeviceError> {
-        self.call_back(Call::Deallocate);
-        self.ledger.deallocate(memory)
-    }
-}
-
-/// An allocator during whose device calls `during` runs.
-fn reentrant(
-    pools: &[PoolOptions],
-    during: impl Fn(&Allocator<Reentrant>, Call) + Send + Sync + 'static,
-) -> Arc<Allocator<Reentrant>> {
-    let device = Reentrant {
-        ledger: LedgerDevice::new(),
-        allocator: OnceLock::new(),
-        during: Box::new(during),
-        inside: Mutex::new(false),
-    };
-    let allocator = Arc::new(Allocator::try_new(device, pools, AllocatorOptions::default()).unwrap());
-    allocator.device().allocator.set(Arc::downgrade(&allocator)).unwrap();
-    allocator
 }
 
 /// Scenario 41.

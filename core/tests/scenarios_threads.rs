@@ -3,7 +3,7 @@
 mod common;
 
 use common::books::{assert_agree, assert_balanced};
-use common::devices::{LedgerDevice, ScriptedDevice};
+use common::devices::{Gate, LedgerDevice, ScriptedDevice};
 use common::lock::{WatchedLock, yielding};
 use common::meeting::{AtEnd, Meeting};
 use common::random::Random;
@@ -191,37 +191,6 @@ fn a_query_during_frees_and_allocations_answers_rightly_or_stale() {
     let counts = (right.into_inner(), stale.into_inner());
     assert!(counts.0 > 0 && counts.1 > 0, "{counts:?}");
     assert_agree(&allocator, &device);
-}
-
-/// A device that stops in its first call for a page until it is told to go on.
-struct Gate {
-    ledger: LedgerDevice,
-    entered: mpsc::Sender<()>,
-    go_on: Mutex<Option<mpsc::Receiver<()>>>,
-}
-
-impl Gate {
-    /// The gate, what is sent when it is reached, and what opens it.
-    fn new() -> (Self, mpsc::Receiver<()>, mpsc::Sender<()>) {
-        let (entered, reached) = mpsc::channel();
-        let (open, go_on) = mpsc::channel();
-        (Self { ledger: LedgerDevice::new(), entered, go_on: Mutex::new(Some(go_on)) }, reached, open)
-    }
-}
-
-impl Device for Gate {
-    fn allocate(&self, request: &PageRequest) -> Result<DeviceMemory, slicepool_core::DeviceError> {
-        let gate = self.go_on.lock().unwrap().take();
-        if let Some(go_on) = gate {
-            self.entered.send(()).unwrap();
-            go_on.recv_timeout(Duration::from_secs(60)).expect("nobody opened the gate");
-        }
-        self.ledger.allocate(request)
-    }
-
-    fn deallocate(&self, memory: &DeviceMemory) -> Result<(), slicepool_core::DeviceError> {
-        self.ledger.deallocate(memory)
-    }
 }
 
 /// Scenario 43: the second thread is refused while the first has the last page in hand.

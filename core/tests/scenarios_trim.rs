@@ -4,7 +4,7 @@ mod common;
 
 use common::books::assert_agree;
 use common::devices::{KEPT, LedgerDevice};
-use common::sliced::{allocate, full, over, sliced};
+use common::pools::{allocate, full, over, sliced};
 use common::{K, M};
 use slicepool_core::{Allocator, DeviceFault, Error, Request, Slice};
 

@@ -1,10 +1,11 @@
-//! Devices for tests: one without memory, one that keeps books, one that does what a test says.
+//! Devices for tests: one without memory, one that keeps books, one that does what a test says, one that stops.
 
 use super::lock;
 use slicepool_core::{Device, DeviceError, DeviceMemory, PageRequest};
 use std::collections::HashMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, mpsc};
+use std::time::Duration;
 
 /// Makes up distinct handles and addresses, and has no memory at all: nothing may ever touch a page.
 pub(crate) struct VirtualDevice {
@@ -247,5 +248,36 @@ where
 
     fn deallocate(&self, memory: &DeviceMemory) -> Result<(), DeviceError> {
         (self.deallocate)(memory)
+    }
+}
+
+/// A device that stops in its first call for a page until it is told to go on.
+pub(crate) struct Gate {
+    pub(crate) ledger: LedgerDevice,
+    entered: mpsc::Sender<()>,
+    go_on: Mutex<Option<mpsc::Receiver<()>>>,
+}
+
+impl Gate {
+    /// The gate, what is sent when it is reached, and what opens it.
+    pub(crate) fn new() -> (Self, mpsc::Receiver<()>, mpsc::Sender<()>) {
+        let (entered, reached) = mpsc::channel();
+        let (open, go_on) = mpsc::channel();
+        (Self { ledger: LedgerDevice::new(), entered, go_on: Mutex::new(Some(go_on)) }, reached, open)
+    }
+}
+
+impl Device for Gate {
+    fn allocate(&self, request: &PageRequest) -> Result<DeviceMemory, DeviceError> {
+        let gate = self.go_on.lock().unwrap().take();
+        if let Some(go_on) = gate {
+            self.entered.send(()).unwrap();
+            go_on.recv_timeout(Duration::from_secs(60)).expect("nobody opened the gate");
+        }
+        self.ledger.allocate(request)
+    }
+
+    fn deallocate(&self, memory: &DeviceMemory) -> Result<(), DeviceError> {
+        self.ledger.deallocate(memory)
     }
 }

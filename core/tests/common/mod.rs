@@ -8,8 +8,9 @@ pub(crate) mod devices;
 pub(crate) mod host;
 pub(crate) mod lock;
 pub(crate) mod meeting;
+pub(crate) mod pools;
 pub(crate) mod random;
-pub(crate) mod sliced;
+pub(crate) mod reentrant;
 
 /// 2^10 bytes.
 pub(crate) const K: u64 = 1 << 10;
