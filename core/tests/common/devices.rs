@@ -2,7 +2,7 @@
 
 use super::lock;
 use slicepool_core::{Device, DeviceError, DeviceMemory, PageRequest};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, mpsc};
 use std::time::Duration;
@@ -152,6 +152,11 @@ impl<D: Device> LedgerDevice<D> {
     /// Sizes of all pages ever given out, in order.
     pub(crate) fn sizes(&self) -> Vec<u64> {
         self.book().sizes.clone()
+    }
+
+    /// Handles of the pages that are out.
+    pub(crate) fn handles(&self) -> HashSet<u64> {
+        self.book().out.keys().map(|&(handle, _)| handle).collect()
     }
 
     /// Whether a page with this handle is out.
