@@ -340,8 +340,14 @@ typedef struct slicepool_host {
 uint32_t slicepool_sizeof_host(void);
 
 /* --------------------------------------------------------------------------------------------------------------------
- * Allocator
+ * Pools
  * -------------------------------------------------------------------------------------------------------------------- */
+
+/** Every slice has a page of its own, of about its size, which near sizes share one after the other. */
+#define SLICEPOOL_POOL_EXCLUSIVE_PAGES 1
+
+/** Every slice has a page of its own, of exactly its size rounded up to the granule, which serves that size only. */
+#define SLICEPOOL_POOL_DIRECT 2
 
 /** Slices are cut from larger pages. */
 #define SLICEPOOL_POOL_SLICED_PAGES 3
@@ -355,12 +361,130 @@ uint32_t slicepool_sizeof_host(void);
 /** Such requests are never taken. */
 #define SLICEPOOL_NEAR_PAGE_NEVER 2
 
+/** What a list of pools depends on. All zero but `struct_size` is a good start. */
+typedef struct slicepool_layout_properties {
+  /** sizeof(slicepool_layout_properties), set by the caller. */
+  uint32_t struct_size;
+  /** 0. */
+  uint32_t reserved;
+  /** Bytes of the largest page the device gives out; 0: no limit. */
+  uint64_t max_page;
+  /** What slices are aligned to, a power of two: the granule of the pools; 0: 256. */
+  uint64_t alignment;
+  /** Bytes of the heap that the pages come from; 0: not known. */
+  uint64_t heap_size;
+} slicepool_layout_properties;
+
+/** A pool of an allocator. Sizes are bytes. Fields of other kinds than the pool's own are 0. */
+typedef struct slicepool_pool_options {
+  /** sizeof(slicepool_pool_options), set by the caller. */
+  uint32_t struct_size;
+  /** A SLICEPOOL_POOL_ kind. Required. */
+  uint32_t kind;
+  /** Sliced pages: size of every page, or with max_page_size of the first, rounded up to the granule. Required. */
+  uint64_t page_size;
+  /** Sliced pages: the largest slice the pool takes; 0: as large as a page can be. */
+  uint64_t max_slice_size;
+  /**
+   * Sliced pages: cap on all pages together: as many whole pages as it can pay for; 0: none. If it cannot pay for one
+   * page, pages are as small as it is, and if not even for a granule, the pool serves nothing. The cap belongs to this
+   * pool of this allocator: with an allocator per stream there is one per stream.
+   */
+  uint64_t max_pool_size;
+  /**
+   * Sliced pages: 0: all pages are equal. Otherwise pages grow with what the pool holds. The next one has an eighth of
+   * that, at least page_size and at most this; but a larger request gets a page of its own size, rounded up to
+   * 2 MiB. Before a larger page is taken, those that hold nothing and are too small go back.
+   */
+  uint64_t max_page_size;
+  /**
+   * Exclusive pages: the largest request the pool takes. A pool with 0 takes requests of size 0, and nothing else.
+   *
+   * A page has the request's size, rounded up by at most an eighth. One that is free serves again: the smallest that
+   * fits, but none of more than twice the request as long as the device gives another.
+   */
+  uint64_t max_alloc_size;
+  /**
+   * Direct: when no free page has the size, free pages go back, lowest index first, until this many bytes hold the new
+   * page too, or none is free; 0: no such watermark.
+   */
+  uint64_t reclaim_at;
+  /** Every offset and size is a multiple of this power of two, at most 2^32; 0: 256. A page has at most 2^32 - 1. */
+  uint64_t granule;
+  /**
+   * Pages that hold nothing go back after about this many allocations of the allocator; 0: never by themselves.
+   *
+   * A page has a count of staleness, which begins at 4. Using the page again after it held nothing takes 1 off. Every
+   * dealloc_period / 5 allocations add 1 to each page that holds nothing; at 5 it goes, at most four in one call. So a
+   * page that was never used again goes at the first check, one that was used again and again after a whole period.
+   */
+  uint64_t dealloc_period;
+  /** Bytes that the pool keeps whatever their age. */
+  uint64_t keep_bytes;
+  /** Sliced pages: a SLICEPOOL_NEAR_PAGE_ rule. */
+  uint32_t near_page;
+  /** 0. */
+  uint32_t reserved;
+} slicepool_pool_options;
+
+/**
+ * Two pools for programs of any size, which an allocator gets by default: pages of 4 MiB for requests up to 64 KiB, and
+ * pages that grow with what is held, from 4 MiB to 256 MiB and an eighth of the heap, for the others. Pages that hold
+ * nothing go back after about 1,024 allocations. A program that allocates one byte takes 4 MiB.
+ *
+ * @param properties  may be NULL for the defaults
+ * @param pools       `capacity` structs, of which the first has its struct_size set; written only if the whole list
+ *                    fits; may be NULL if capacity is 0. Change them as you like and pass them to
+ *                    slicepool_allocator_create()
+ * @param count       set to the number of pools of the list
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT (an alignment that is no power of two, or larger than max_page),
+ *         SLICEPOOL_ERROR_VERSION_MISMATCH
+ *
+ * Threads: any. Cost: constant.
+ */
+slicepool_result slicepool_layout_adaptive(const struct slicepool_layout_properties *properties,
+                                           struct slicepool_pool_options *pools,
+                                           uint32_t capacity,
+                                           uint32_t *count);
+
+/**
+ * A few pools of sliced pages, each for slices well below its page, in steps of four; one exclusive page for each larger
+ * request; and one for requests of size 0. As slicepool_layout_adaptive() in all else.
+ *
+ * Threads: any. Cost: constant.
+ */
+slicepool_result slicepool_layout_sub_slices(const struct slicepool_layout_properties *properties,
+                                             struct slicepool_pool_options *pools,
+                                             uint32_t capacity,
+                                             uint32_t *count);
+
+/**
+ * A page for each slice, in up to 24 pools whose sizes form a geometric series from 32 KiB to the largest page. As
+ * slicepool_layout_adaptive() in all else.
+ *
+ * Threads: any. Cost: constant, some 100 microseconds.
+ */
+slicepool_result slicepool_layout_exclusive_pages(const struct slicepool_layout_properties *properties,
+                                                  struct slicepool_pool_options *pools,
+                                                  uint32_t capacity,
+                                                  uint32_t *count);
+
+/** sizeof(slicepool_pool_options) as the library sees it, for bindings. */
+uint32_t slicepool_sizeof_pool_options(void);
+
+/** sizeof(slicepool_layout_properties) as the library sees it, for bindings. */
+uint32_t slicepool_sizeof_layout_properties(void);
+
+/* --------------------------------------------------------------------------------------------------------------------
+ * Allocator
+ * -------------------------------------------------------------------------------------------------------------------- */
+
 /** The caller lets one thread at a time into the allocator: no lock is taken. */
 #define SLICEPOOL_ALLOCATOR_EXTERNALLY_SYNCHRONIZED 1
 
 /**
  * Pool options that would be adjusted are refused: pages that are no multiple of the granule, slices larger than a
- * page, pages larger than the cap.
+ * page, pages larger than the cap, sizes larger than max_page.
  */
 #define SLICEPOOL_ALLOCATOR_VALIDATE 2
 
@@ -372,30 +496,6 @@ uint32_t slicepool_sizeof_host(void);
 
 /** Pools over one device. */
 typedef struct slicepool_allocator slicepool_allocator;
-
-/** A pool of an allocator. Sizes are bytes. */
-typedef struct slicepool_pool_options {
-  /** sizeof(slicepool_pool_options), set by the caller. */
-  uint32_t struct_size;
-  /** A SLICEPOOL_POOL_ kind. Required. */
-  uint32_t kind;
-  /** Size of every page, rounded up to the granule. Required. */
-  uint64_t page_size;
-  /** The largest slice the pool takes; 0: as large as a page. */
-  uint64_t max_slice_size;
-  /**
-   * Cap on all pages together: as many whole pages as it can pay for; 0: none. If it cannot pay for one page, pages
-   * are as small as it is, and if not even for a granule, the pool serves nothing. The cap belongs to this pool of
-   * this allocator: with an allocator per stream there is one per stream.
-   */
-  uint64_t max_pool_size;
-  /** Every offset and size is a multiple of this power of two, at most 2^32; 0: 256. A page has at most 2^32 - 1. */
-  uint64_t granule;
-  /** A SLICEPOOL_NEAR_PAGE_ rule. */
-  uint32_t near_page;
-  /** 0. */
-  uint32_t reserved;
-} slicepool_pool_options;
 
 /** How an allocator is made. All zero but `struct_size` is a good start. */
 typedef struct slicepool_allocator_config {
@@ -410,7 +510,9 @@ typedef struct slicepool_allocator_config {
    * have (unless a pool's granule is larger); 0: 4096. Say what the device really guarantees.
    */
   uint64_t page_alignment;
-  /** Number of pools, at most 32; 0: one pool of 32 MiB pages (or what max_page allows) without a cap. */
+  /** Bytes of the heap that pages come from, for the pools of slicepool_layout_adaptive(); 0: not known. */
+  uint64_t heap_size;
+  /** Number of pools, at most 32; 0: those of slicepool_layout_adaptive(). */
   uint32_t pool_count;
   /**
    * A request that would fit into a page which another call is just getting waits for it this many back-off steps
@@ -419,7 +521,7 @@ typedef struct slicepool_allocator_config {
    */
   uint32_t growth_wait_steps;
   /** The pools, in the order in which they are tried. */
-  const struct slicepool_pool_options *pools;
+  const slicepool_pool_options *pools;
   /** Host memory and lock; NULL: the C library's memory, and a spin lock that yields. */
   const slicepool_host *host;
   /** Where the details of a failed creation go; may be NULL. */
@@ -442,6 +544,47 @@ typedef struct slicepool_allocator_config {
 slicepool_result slicepool_allocator_create(const slicepool_device *device,
                                             const struct slicepool_allocator_config *config,
                                             struct slicepool_allocator **allocator);
+
+/**
+ * Creates an allocator all of whose bookkeeping, and itself, lives in a block of memory that the caller provides. It
+ * never asks for more: when the block is full, calls answer SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY until something is freed.
+ *
+ * @param device     as for slicepool_allocator_create()
+ * @param config     as for slicepool_allocator_create(); its host must not have `allocate`
+ * @param memory     at any address; the library's own until the allocator is destroyed or abandoned, then the caller's
+ *                   again
+ * @param bytes      of the block; see slicepool_allocator_bytes_needed()
+ * @param allocator  set on success; lies in the block
+ * @return as slicepool_allocator_create(); SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY if the block is too small even for that
+ *
+ * Threads: any. Cost: no host allocations.
+ */
+slicepool_result slicepool_allocator_create_in(const slicepool_device *device,
+                                               const struct slicepool_allocator_config *config,
+                                               void *memory,
+                                               uint64_t bytes,
+                                               struct slicepool_allocator **allocator);
+
+/**
+ * Bytes of a block for slicepool_allocator_create_in() in which an allocator of this config always has room for its
+ * books.
+ *
+ * An upper bound, whichever pools the slices and pages are in and in whatever order they come and go. Not counted:
+ * 64 bytes for each slice of a slicepool_allocate_many() while that runs; and one slot of 32 bytes that wears out with
+ * every 16.7 million frees of it.
+ *
+ * @param config  as for slicepool_allocator_create_in(); may be NULL
+ * @param slices  the most slices that are live at a time
+ * @param pages   the most pages that are held at a time, of all pools together, those being taken included
+ * @param bytes   set on success
+ * @return as slicepool_allocator_create(); SLICEPOOL_ERROR_TOO_MANY_SLICES if no block would do
+ *
+ * Threads: any. Cost: constant per pool.
+ */
+slicepool_result slicepool_allocator_bytes_needed(const struct slicepool_allocator_config *config,
+                                                  uint32_t slices,
+                                                  uint32_t pages,
+                                                  uint64_t *bytes);
 
 /**
  * Gives every page back to the device and frees the allocator. No callback comes after this returns.
@@ -473,14 +616,17 @@ slicepool_result slicepool_allocator_abandon(struct slicepool_allocator *allocat
                                              uint32_t flags);
 
 /**
- * Gives pages that hold nothing back to the device, pool by pool, those idle the longest first, while at least
- * `min_keep_bytes` stay reserved; asks again for pages that the device has refused to take back.
+ * Gives pages that hold nothing back to the device, those of all pools that have held nothing the longest first, while
+ * at least `min_keep_bytes` stay reserved; asks again for pages that the device has refused to take back.
+ *
+ * Of each pool the page that has held nothing the longest is looked at: where that one is too large to go, others of its
+ * pool stay too.
  *
  * @param failure  may be NULL
  * @return SLICEPOOL_ERROR_DEVICE_FAILED if the device refuses a page: the others have been given back, that one is
  *         kept and counted as stuck
  *
- * Threads: any. Cost: one device call a page.
+ * Threads: any. Cost: one device call a page, and a look at every pool.
  */
 slicepool_result slicepool_trim(struct slicepool_allocator *allocator,
                                 uint64_t min_keep_bytes,
@@ -497,9 +643,6 @@ slicepool_result slicepool_trim(struct slicepool_allocator *allocator,
 slicepool_result slicepool_cleanup(struct slicepool_allocator *allocator,
                                    slicepool_failure *failure);
 
-/** sizeof(slicepool_pool_options) as the library sees it, for bindings. */
-uint32_t slicepool_sizeof_pool_options(void);
-
 /** sizeof(slicepool_allocator_config) as the library sees it, for bindings. */
 uint32_t slicepool_sizeof_allocator_config(void);
 
@@ -507,23 +650,30 @@ uint32_t slicepool_sizeof_allocator_config(void);
  * Slices
  * -------------------------------------------------------------------------------------------------------------------- */
 
+/** Only the pool of the request's `pool` may serve it. */
+#define SLICEPOOL_REQUEST_IN_POOL 1
+
 /** What a slice must be like. All zero but `struct_size` and `size` is a good start. */
 typedef struct slicepool_request {
   /** sizeof(slicepool_request), set by the caller. */
   uint32_t struct_size;
-  /** 0: there are no flags yet. */
+  /** SLICEPOOL_REQUEST_ flags. */
   uint32_t flags;
-  /** Bytes, at least 1. */
+  /** Bytes. 0 is refused unless the allocator has a pool of exclusive pages with max_alloc_size 0. */
   uint64_t size;
   /**
    * The slice's offset, and its address where it has one, will be a multiple of this power of two; 0: the pool's
    * granule. At most the page alignment.
    */
   uint64_t alignment;
+  /** With SLICEPOOL_REQUEST_IN_POOL: position of that pool in the list of pools; otherwise 0. */
+  uint32_t pool;
+  /** 0. */
+  uint32_t reserved;
   /** Where the details of a failure go; may be NULL. */
   slicepool_failure *failure;
   /** NULL. */
-  void *reserved;
+  void *reserved_pointer;
 } slicepool_request;
 
 /**
@@ -541,7 +691,7 @@ typedef struct slicepool_slice {
   uint64_t memory;
   /** Bytes from the start of the page. */
   uint64_t offset;
-  /** Usable bytes: those asked for, rounded up to the granule. */
+  /** Usable bytes: those asked for, rounded up to the granule, or the whole page where every slice has its own. */
   uint64_t size;
   /** Address of the slice as the device sees it, 0 if the device gives none. */
   uint64_t address;
@@ -556,15 +706,16 @@ typedef struct slicepool_slice {
  *
  * @param request  read only; request->failure gets the details of a failure
  * @param slice    filled in on success; its struct_size must be set
- * @return SLICEPOOL_ERROR_INVALID_ARGUMENT (size 0; an alignment that is no power of two or above the page
- *         alignment; NULL; unknown flags), SLICEPOOL_ERROR_TOO_LARGE, SLICEPOOL_ERROR_POOL_CAPACITY_EXCEEDED,
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT (size 0 where no pool takes it; an alignment that is no power of
+ *         two or above the page alignment; a pool that does not exist; NULL; unknown flags), SLICEPOOL_ERROR_TOO_LARGE, SLICEPOOL_ERROR_POOL_CAPACITY_EXCEEDED,
  *         SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY, SLICEPOOL_ERROR_DEVICE_FAILED, SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY,
  *         SLICEPOOL_ERROR_TOO_MANY_SLICES, SLICEPOOL_ERROR_VERSION_MISMATCH, SLICEPOOL_ERROR_BUSY (from a callback
  *         while the allocator is being destroyed)
  *
  * Threads: any. Cost: constant if memory that is held serves the request by its size class; otherwise a look at 64 free
  * ranges and one device call; and where no page can be had, a look at every free range that could hold it, 64 to 1,024 of
- * them per lock hold. Callbacks run on the calling thread.
+ * them per lock hold. Where pages age, at most four that are too old are given back. Callbacks run on the calling
+ * thread.
  */
 slicepool_result slicepool_allocate(slicepool_allocator *allocator,
                                     const struct slicepool_request *request,
@@ -700,7 +851,7 @@ typedef struct slicepool_statistics {
   uint64_t reserved_bytes;
   /** Asked for by live slices. */
   uint64_t in_use_bytes;
-  /** Added to that by rounding to the granule. */
+  /** Added to that by rounding to the granule, or to the page where every slice has its own. */
   uint64_t padding_bytes;
   /** In free ranges. */
   uint64_t free_bytes;
@@ -708,10 +859,12 @@ typedef struct slicepool_statistics {
   uint64_t leaving_bytes;
   /** In pages that the device has refused to take back. */
   uint64_t stuck_bytes;
-  /** The most reserved_bytes has been. Of an allocator: the sum over its pools. */
+  /** The most reserved_bytes has been. */
   uint64_t reserved_peak_bytes;
   /** The most in_use_bytes has been. Of an allocator: the sum over its pools. */
   uint64_t in_use_peak_bytes;
+  /** The largest request that was ever served. */
+  uint64_t largest_allocation_bytes;
   /** A free range of at least this size exists; slicepool_largest_free() is exact. */
   uint64_t largest_free_bound_bytes;
   /** Host memory held for slices and pages; of an allocator also what its pools share. Never given back before the end. */
@@ -730,7 +883,7 @@ typedef struct slicepool_statistics {
   uint32_t pages_idle;
   /** Pages that the device has refused to take back. */
   uint32_t pages_stuck;
-  /** The most `pages` has been. Of an allocator: the sum over its pools. */
+  /** The most `pages` has been. */
   uint32_t pages_peak;
   /** Pages being taken from the device. */
   uint32_t growths_in_flight;
@@ -787,6 +940,19 @@ slicepool_result slicepool_statistics_get(slicepool_allocator *allocator,
 slicepool_result slicepool_pool_statistics_get(slicepool_allocator *allocator,
                                                uint32_t pool,
                                                struct slicepool_statistics *statistics);
+
+/**
+ * A pool's configuration as it is in effect: after rounding, clamping and defaults. Never changes.
+ *
+ * @param pool     position in the list of pools the allocator was created with
+ * @param options  filled in; its struct_size must be set
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+ *
+ * Threads: any. Cost: constant.
+ */
+slicepool_result slicepool_pool_options_get(slicepool_allocator *allocator,
+                                            uint32_t pool,
+                                            slicepool_pool_options *options);
 
 /**
  * Shows every slice and every free range, pool by pool, in no particular order.
@@ -1062,15 +1228,17 @@ slicepool_result slicepool_struct_default(void *object,
 #define SLICEPOOL_HOST_INIT \
   { (uint32_t)sizeof(slicepool_host), 0, NULL, NULL, NULL, NULL, NULL, NULL }
 #define SLICEPOOL_POOL_OPTIONS_INIT \
-  { (uint32_t)sizeof(slicepool_pool_options), 0, 0, 0, 0, 0, 0, 0 }
+  { (uint32_t)sizeof(slicepool_pool_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define SLICEPOOL_LAYOUT_PROPERTIES_INIT \
+  { (uint32_t)sizeof(slicepool_layout_properties), 0, 0, 0, 0 }
 #define SLICEPOOL_ALLOCATOR_CONFIG_INIT \
-  { (uint32_t)sizeof(slicepool_allocator_config), 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL }
+  { (uint32_t)sizeof(slicepool_allocator_config), 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL }
 #define SLICEPOOL_REQUEST_INIT \
-  { (uint32_t)sizeof(slicepool_request), 0, 0, 0, NULL, NULL }
+  { (uint32_t)sizeof(slicepool_request), 0, 0, 0, 0, 0, NULL, NULL }
 #define SLICEPOOL_SLICE_INIT \
   { (uint32_t)sizeof(slicepool_slice), 0, 0, 0, 0, 0, 0, NULL, NULL }
 #define SLICEPOOL_STATISTICS_INIT \
-  { (uint32_t)sizeof(slicepool_statistics), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+  { (uint32_t)sizeof(slicepool_statistics), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 #define SLICEPOOL_SPACE_CONFIG_INIT \
   { (uint32_t)sizeof(slicepool_space_config), 0, 0, 0, NULL, NULL }
 #define SLICEPOOL_SPACE_SLICE_INIT \

@@ -80,6 +80,18 @@ pub(crate) fn zeroed<T: Struct>() -> T {
     unsafe { MaybeUninit::zeroed().assume_init() }
 }
 
+/// Clears an element that the library fills in whole, and says how large it is.
+///
+/// # Safety
+/// `at` points to `size` writable bytes, and `size` is what [`struct_size`] said.
+pub(crate) unsafe fn zero<T: Struct>(at: *mut T, size: u32) {
+    // SAFETY: passed on from the caller; `size` is at least that of the number.
+    unsafe {
+        ptr::write_bytes(at.cast::<u8>(), 0, size as usize);
+        at.cast::<u32>().write_unaligned(size);
+    }
+}
+
 #[cold]
 unsafe fn read_other_version<T: Struct>(from: *const T, size: u32) -> Result<T, Refusal> {
     let known = (size as usize).min(size_of::<T>());

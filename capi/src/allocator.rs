@@ -3,63 +3,27 @@
 use crate::abi::{self, Refusal, Struct, invalid};
 use crate::device::{CallbackDevice, slicepool_device};
 use crate::host::{self, slicepool_host};
+use crate::pool::{read_pools, slicepool_pool_options};
 use crate::result::{finish, finish_with, slicepool_failure, slicepool_result};
+use core::alloc::Layout;
 use core::ffi::c_void;
+use core::ptr::NonNull;
+use slicepool_core::layout::{self, PoolList, Properties};
 use slicepool_core::{
-    Allocator, AllocatorOptions, DeviceFault, Error, HostMemory, LiveSlices, LockKind, MemoryType, NearPage,
-    PoolOptions,
+    Allocator, AllocatorOptions, DeviceFault, Error, HostMemory, LiveSlices, LockKind, MemoryType, block_bytes,
+    block_bytes_of,
 };
-
-/// Slices are cut from larger pages.
-pub const SLICEPOOL_POOL_SLICED_PAGES: u32 = 3;
-
-/// Requests above `max_slice_size` that fill more than four fifths of a page: taken if the pool has no cap.
-pub const SLICEPOOL_NEAR_PAGE_WHEN_UNCAPPED: u32 = 0;
-/// Such requests are always taken.
-pub const SLICEPOOL_NEAR_PAGE_ALWAYS: u32 = 1;
-/// Such requests are never taken.
-pub const SLICEPOOL_NEAR_PAGE_NEVER: u32 = 2;
 
 /// The caller lets one thread at a time into the allocator: no lock is taken.
 pub const SLICEPOOL_ALLOCATOR_EXTERNALLY_SYNCHRONIZED: u32 = 1;
 /// Pool options that would be adjusted are refused: pages that are no multiple of the granule, slices larger than a
-/// page, pages larger than the cap.
+/// page, pages larger than the cap, sizes larger than max_page.
 pub const SLICEPOOL_ALLOCATOR_VALIDATE: u32 = 2;
 
 /// Destroy although slices are live.
 pub const SLICEPOOL_DESTROY_FORCE: u32 = 1;
 /// Abandon in a forked child: callbacks that the parent's threads were running at the fork do not count.
 pub const SLICEPOOL_ABANDON_FORKED: u32 = 1;
-
-/// Pages of the pool that is used when no pools are given.
-const DEFAULT_PAGE_SIZE: u64 = 32 << 20;
-
-/// The most pools of an allocator: what is read on the stack.
-const MAX_POOLS: usize = 32;
-
-/// A pool of an allocator. Sizes are bytes.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct slicepool_pool_options {
-    /// sizeof(slicepool_pool_options), set by the caller.
-    pub struct_size: u32,
-    /// A SLICEPOOL_POOL_ kind. Required.
-    pub kind: u32,
-    /// Size of every page, rounded up to the granule. Required.
-    pub page_size: u64,
-    /// The largest slice the pool takes; 0: as large as a page.
-    pub max_slice_size: u64,
-    /// Cap on all pages together: as many whole pages as it can pay for; 0: none. If it cannot pay for one page, pages
-    /// are as small as it is, and if not even for a granule, the pool serves nothing. The cap belongs to this pool of
-    /// this allocator: with an allocator per stream there is one per stream.
-    pub max_pool_size: u64,
-    /// Every offset and size is a multiple of this power of two, at most 2^32; 0: 256. A page has at most 2^32 - 1.
-    pub granule: u64,
-    /// A SLICEPOOL_NEAR_PAGE_ rule.
-    pub near_page: u32,
-    /// 0.
-    pub reserved: u32,
-}
 
 /// How an allocator is made. All zero but `struct_size` is a good start.
 #[repr(C)]
@@ -74,7 +38,9 @@ pub struct slicepool_allocator_config {
     /// Every page is asked for at a multiple of this power of two, which is also the largest alignment a request may
     /// have (unless a pool's granule is larger); 0: 4096. Say what the device really guarantees.
     pub page_alignment: u64,
-    /// Number of pools, at most 32; 0: one pool of 32 MiB pages (or what max_page allows) without a cap.
+    /// Bytes of the heap that pages come from, for the pools of slicepool_layout_adaptive(); 0: not known.
+    pub heap_size: u64,
+    /// Number of pools, at most 32; 0: those of slicepool_layout_adaptive().
     pub pool_count: u32,
     /// A request that would fit into a page which another call is just getting waits for it this many back-off steps
     /// before it gets its own, or is refused at the cap; 0: 32. A step is what the spin lock does between two tries: some
@@ -91,10 +57,6 @@ pub struct slicepool_allocator_config {
 }
 
 // SAFETY: repr(C), no padding on any target (checked by the layout tests), plain numbers and pointers.
-unsafe impl Struct for slicepool_pool_options {
-    const NAME: &'static core::ffi::CStr = c"pools";
-}
-// SAFETY: as above.
 unsafe impl Struct for slicepool_allocator_config {
     const NAME: &'static core::ffi::CStr = c"config";
 }
@@ -115,97 +77,101 @@ impl slicepool_allocator {
     }
 }
 
-fn pool_options(options: &slicepool_pool_options) -> Result<PoolOptions, Refusal> {
-    if options.kind != SLICEPOOL_POOL_SLICED_PAGES {
-        return Err(invalid(c"kind", u64::from(options.kind)));
-    }
-    if options.reserved != 0 {
-        return Err(invalid(c"reserved", u64::from(options.reserved)));
-    }
-    let or = |value: u64, default: u64| if value == 0 { default } else { value };
-    let cap = (options.max_pool_size != 0).then_some(options.max_pool_size);
-    let near_page = match options.near_page {
-        SLICEPOOL_NEAR_PAGE_WHEN_UNCAPPED => NearPage::WhenUncapped,
-        SLICEPOOL_NEAR_PAGE_ALWAYS => NearPage::Always,
-        SLICEPOOL_NEAR_PAGE_NEVER => NearPage::Never,
-        unknown => return Err(invalid(c"near_page", u64::from(unknown))),
-    };
-    Ok(PoolOptions::sliced_pages(options.page_size, or(options.max_slice_size, options.page_size), cap)
-        .with_granule(or(options.granule, PoolOptions::DEFAULT_GRANULE))
-        .with_near_page(near_page))
+/// What a config says about pools and pages, in core's words.
+struct Plan {
+    pools: PoolList,
+    memory_type: MemoryType,
 }
 
-/// Reads the list of pools into `list` and returns how many there are.
-///
-/// # Safety
-/// `config.pools` points to `config.pool_count` structs of equal size.
-unsafe fn read_pools(
-    config: &slicepool_allocator_config,
-    list: &mut [PoolOptions; MAX_POOLS],
-) -> Result<usize, Refusal> {
-    let count = config.pool_count as usize;
-    if count == 0 {
-        return Ok(1);
+impl Plan {
+    /// # Safety
+    /// `config.pools` points to `config.pool_count` structs of equal size.
+    #[cold]
+    unsafe fn read(config: &slicepool_allocator_config) -> Result<Self, Refusal> {
+        const KNOWN: u32 = SLICEPOOL_ALLOCATOR_EXTERNALLY_SYNCHRONIZED | SLICEPOOL_ALLOCATOR_VALIDATE;
+        if config.flags & !KNOWN != 0 {
+            return Err(invalid(c"flags", u64::from(config.flags)));
+        }
+        if !config.reserved.is_null() {
+            return Err(invalid(c"reserved", config.reserved.addr() as u64));
+        }
+        let mut memory_type = MemoryType::default();
+        if config.max_page != 0 {
+            memory_type.max_page = config.max_page;
+        }
+        if config.page_alignment != 0 {
+            memory_type.alignment = config.page_alignment;
+        }
+        let pools = if config.pool_count == 0 {
+            let mut properties = Properties::new(memory_type.max_page);
+            // A page too small for the usual granule is still a page.
+            let largest_granule = 1 << memory_type.max_page.ilog2();
+            properties.alignment = properties.alignment.min(largest_granule);
+            if config.heap_size != 0 {
+                properties.heap_size = config.heap_size;
+            }
+            layout::adaptive(&properties)?
+        } else {
+            // SAFETY: passed on from the caller.
+            unsafe { read_pools(config.pools, config.pool_count)? }
+        };
+        if config.flags & SLICEPOOL_ALLOCATOR_VALIDATE != 0 {
+            pools.iter().try_for_each(|pool| pool.validate(&memory_type))?;
+        }
+        Ok(Self { pools, memory_type })
     }
-    if count > MAX_POOLS {
-        return Err(invalid(c"pool_count", count as u64));
-    }
-    // SAFETY: passed on from the caller.
-    let stride = unsafe { abi::struct_size(config.pools)? };
-    for (i, place) in list[..count].iter_mut().enumerate() {
-        // SAFETY: passed on from the caller.
-        let options = unsafe { abi::element(config.pools, stride, i as u32)? };
-        *place = pool_options(&options)?;
-    }
-    Ok(count)
 }
 
+/// Where the books go.
+enum Books {
+    /// Into memory of the host, bit by bit.
+    Host,
+    /// All into one block.
+    Block { memory: *mut c_void, bytes: u64 },
+}
+
+#[cold]
 unsafe fn create(
     device: *const slicepool_device,
     config: &slicepool_allocator_config,
+    books: Books,
     allocator: *mut *mut slicepool_allocator,
 ) -> Result<(), Refusal> {
-    const KNOWN: u32 = SLICEPOOL_ALLOCATOR_EXTERNALLY_SYNCHRONIZED | SLICEPOOL_ALLOCATOR_VALIDATE;
     let allocator = abi::out(allocator, c"allocator")?;
-    if config.flags & !KNOWN != 0 {
-        return Err(invalid(c"flags", u64::from(config.flags)));
-    }
-    if !config.reserved.is_null() {
-        return Err(invalid(c"reserved", config.reserved.addr() as u64));
-    }
     // SAFETY: the contract of the public function.
-    let (device, (memory, mut lock)) = unsafe { (CallbackDevice::read(device)?, host::read(config.host)?) };
+    let (device, host, plan) =
+        unsafe { (CallbackDevice::read(device)?, host::read(config.host)?, Plan::read(config)?) };
+    let mut lock = host.lock;
     if config.flags & SLICEPOOL_ALLOCATOR_EXTERNALLY_SYNCHRONIZED != 0 {
         // SAFETY: the caller says so.
         lock = unsafe { LockKind::unlocked() };
     }
-    let page = if config.max_page == 0 { DEFAULT_PAGE_SIZE } else { config.max_page.min(DEFAULT_PAGE_SIZE) };
-    let page = (page & !(PoolOptions::DEFAULT_GRANULE - 1)).max(1);
-    let default = PoolOptions::sliced_pages(page, page, None);
-    let mut pools = [const { PoolOptions::sliced_pages(0, 0, None) }; MAX_POOLS];
-    pools[0] = default;
-    // SAFETY: the contract of the public function.
-    let count = unsafe { read_pools(config, &mut pools)? };
-    let mut memory_type = MemoryType::default();
-    if config.max_page != 0 {
-        memory_type.max_page = config.max_page;
-    }
-    if config.page_alignment != 0 {
-        memory_type.alignment = config.page_alignment;
-    }
-    let pools = &pools[..count];
-    if config.flags & SLICEPOOL_ALLOCATOR_VALIDATE != 0 {
-        pools.iter().try_for_each(|pool| pool.validate(&memory_type))?;
-    }
-    let mut options = AllocatorOptions::default().with_memory(memory).with_lock(lock).with_memory_type(memory_type);
+    let memory = match books {
+        Books::Host => host.memory,
+        Books::Block { .. } if host.has_memory => return Err(invalid(c"allocate", 0)),
+        Books::Block { memory, bytes } => {
+            let memory = NonNull::new(memory.cast()).ok_or_else(|| invalid(c"memory", 0))?;
+            let bytes = usize::try_from(bytes).map_err(|_| invalid(c"bytes", bytes))?;
+            // SAFETY: the contract of the public function.
+            unsafe { HostMemory::in_block(memory, bytes, lock)? }
+        }
+    };
+    let mut options =
+        AllocatorOptions::default().with_memory(memory).with_lock(lock).with_memory_type(plan.memory_type);
     if config.growth_wait_steps != 0 {
         options = options.with_growth_wait_steps(config.growth_wait_steps);
     }
-    let inner = Allocator::try_new(device, pools, options)?;
+    let inner = Allocator::try_new(device, &plan.pools, options)?;
     let object = host::place(memory, slicepool_allocator { inner, memory }).map_err(|(_, refusal)| refusal)?;
     // SAFETY: not NULL, the caller provides it.
     unsafe { allocator.write(object.as_ptr()) };
     Ok(())
+}
+
+/// A config, or the defaults if there is none.
+unsafe fn read_config(config: *const slicepool_allocator_config) -> Result<slicepool_allocator_config, Refusal> {
+    // SAFETY: passed on from the caller.
+    if config.is_null() { Ok(abi::zeroed()) } else { unsafe { abi::read(config) } }
 }
 
 /// Creates an allocator. Takes nothing from the device yet.
@@ -225,11 +191,80 @@ pub unsafe extern "C" fn slicepool_allocator_create(
 ) -> slicepool_result {
     // SAFETY: the caller passes what the header demands.
     unsafe {
-        let config = if config.is_null() { Ok(abi::zeroed()) } else { abi::read(config) };
-        match config {
-            Ok(config) => finish_with(create(device, &config, allocator), 0, config.failure),
+        match read_config(config) {
+            Ok(config) => finish_with(create(device, &config, Books::Host, allocator), 0, config.failure),
             Err(refusal) => finish(Err(refusal)),
         }
+    }
+}
+
+/// Creates an allocator all of whose bookkeeping, and itself, lives in a block of memory that the caller provides. It
+/// never asks for more: when the block is full, calls answer SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY until something is freed.
+///
+/// @param device     as for slicepool_allocator_create()
+/// @param config     as for slicepool_allocator_create(); its host must not have `allocate`
+/// @param memory     at any address; the library's own until the allocator is destroyed or abandoned, then the caller's
+///                   again
+/// @param bytes      of the block; see slicepool_allocator_bytes_needed()
+/// @param allocator  set on success; lies in the block
+/// @return as slicepool_allocator_create(); SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY if the block is too small even for that
+///
+/// Threads: any. Cost: no host allocations.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slicepool_allocator_create_in(
+    device: *const slicepool_device,
+    config: *const slicepool_allocator_config,
+    memory: *mut c_void,
+    bytes: u64,
+    allocator: *mut *mut slicepool_allocator,
+) -> slicepool_result {
+    // SAFETY: the caller passes what the header demands.
+    unsafe {
+        match read_config(config) {
+            Ok(config) => {
+                let books = Books::Block { memory, bytes };
+                finish_with(create(device, &config, books, allocator), 0, config.failure)
+            }
+            Err(refusal) => finish(Err(refusal)),
+        }
+    }
+}
+
+/// Bytes of a block for slicepool_allocator_create_in() in which an allocator of this config always has room for its
+/// books.
+///
+/// An upper bound, whichever pools the slices and pages are in and in whatever order they come and go. Not counted:
+/// 64 bytes for each slice of a slicepool_allocate_many() while that runs; and one slot of 32 bytes that wears out with
+/// every 16.7 million frees of it.
+///
+/// @param config  as for slicepool_allocator_create_in(); may be NULL
+/// @param slices  the most slices that are live at a time
+/// @param pages   the most pages that are held at a time, of all pools together, those being taken included
+/// @param bytes   set on success
+/// @return as slicepool_allocator_create(); SLICEPOOL_ERROR_TOO_MANY_SLICES if no block would do
+///
+/// Threads: any. Cost: constant per pool.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slicepool_allocator_bytes_needed(
+    config: *const slicepool_allocator_config,
+    slices: u32,
+    pages: u32,
+    bytes: *mut u64,
+) -> slicepool_result {
+    // SAFETY: the caller passes what the header demands.
+    unsafe {
+        let config = match read_config(config) {
+            Ok(config) => config,
+            Err(refusal) => return finish(Err(refusal)),
+        };
+        let outcome = (|| {
+            let bytes = abi::out(bytes, c"bytes")?;
+            let plan = Plan::read(&config)?;
+            let books = block_bytes(&plan.pools, &plan.memory_type, slices, pages)?;
+            bytes.write(books.saturating_add(block_bytes_of(Layout::new::<slicepool_allocator>())));
+            Ok(())
+        })();
+        finish_with(outcome, 0, config.failure)
     }
 }
 
@@ -300,14 +335,17 @@ pub unsafe extern "C" fn slicepool_allocator_abandon(
     })
 }
 
-/// Gives pages that hold nothing back to the device, pool by pool, those idle the longest first, while at least
-/// `min_keep_bytes` stay reserved; asks again for pages that the device has refused to take back.
+/// Gives pages that hold nothing back to the device, those of all pools that have held nothing the longest first, while
+/// at least `min_keep_bytes` stay reserved; asks again for pages that the device has refused to take back.
+///
+/// Of each pool the page that has held nothing the longest is looked at: where that one is too large to go, others of its
+/// pool stay too.
 ///
 /// @param failure  may be NULL
 /// @return SLICEPOOL_ERROR_DEVICE_FAILED if the device refuses a page: the others have been given back, that one is
 ///         kept and counted as stuck
 ///
-/// Threads: any. Cost: one device call a page.
+/// Threads: any. Cost: one device call a page, and a look at every pool.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slicepool_trim(
     allocator: *mut slicepool_allocator,
@@ -337,12 +375,6 @@ pub unsafe extern "C" fn slicepool_cleanup(
         let outcome = slicepool_allocator::get(allocator).and_then(|it| Ok(it.cleanup()?));
         finish_with(outcome, 0, failure)
     }
-}
-
-/// sizeof(slicepool_pool_options) as the library sees it, for bindings.
-#[unsafe(no_mangle)]
-pub extern "C" fn slicepool_sizeof_pool_options() -> u32 {
-    size_of::<slicepool_pool_options>() as u32
 }
 
 /// sizeof(slicepool_allocator_config) as the library sees it, for bindings.

@@ -113,6 +113,7 @@ unsafe impl Sync for CallbackDevice {}
 impl CallbackDevice {
     /// # Safety
     /// `device` is NULL or points to `struct_size` readable bytes; the callbacks keep the promises of the header.
+    #[cold]
     pub(crate) unsafe fn read(device: *const slicepool_device) -> Result<Self, Refusal> {
         // SAFETY: passed on from the caller.
         let device = unsafe { abi::read(device)? };

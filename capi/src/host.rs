@@ -52,13 +52,22 @@ unsafe impl Struct for slicepool_host {
     const NAME: &'static core::ffi::CStr = c"host";
 }
 
-/// The host side as core's types. `host` may be NULL.
+/// The host side as core's types.
+pub(crate) struct Host {
+    pub(crate) memory: HostMemory,
+    /// Whether the caller has functions for memory.
+    pub(crate) has_memory: bool,
+    pub(crate) lock: LockKind,
+}
+
+/// Reads the host side. `host` may be NULL.
 ///
 /// # Safety
 /// `host` is NULL or points to `struct_size` readable bytes; its functions keep the promises of the header.
-pub(crate) unsafe fn read(host: *const slicepool_host) -> Result<(HostMemory, LockKind), Refusal> {
+#[cold]
+pub(crate) unsafe fn read(host: *const slicepool_host) -> Result<Host, Refusal> {
     if host.is_null() {
-        return Ok((HostMemory::global(), default_lock()));
+        return Ok(Host { memory: HostMemory::global(), has_memory: false, lock: default_lock() });
     }
     // SAFETY: passed on from the caller.
     let host = unsafe { abi::read(host)? };
@@ -81,7 +90,7 @@ pub(crate) unsafe fn read(host: *const slicepool_host) -> Result<(HostMemory, Lo
         (None, _, _) => return Err(invalid(c"lock", 0)),
         (_, None, _) => return Err(invalid(c"unlock", 0)),
     };
-    Ok((memory, lock))
+    Ok(Host { memory, has_memory: host.allocate.is_some(), lock })
 }
 
 /// Moves an object into host memory.

@@ -20,6 +20,8 @@ pub mod device;
 
 pub mod host;
 
+pub mod pool;
+
 pub mod allocator;
 
 pub mod slice;

@@ -7,23 +7,30 @@ use core::ffi::c_void;
 use core::ptr;
 use slicepool_core::{Error, Request, Slice, SliceId};
 
+/// Only the pool of the request's `pool` may serve it.
+pub const SLICEPOOL_REQUEST_IN_POOL: u32 = 1;
+
 /// What a slice must be like. All zero but `struct_size` and `size` is a good start.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct slicepool_request {
     /// sizeof(slicepool_request), set by the caller.
     pub struct_size: u32,
-    /// 0: there are no flags yet.
+    /// SLICEPOOL_REQUEST_ flags.
     pub flags: u32,
-    /// Bytes, at least 1.
+    /// Bytes. 0 is refused unless the allocator has a pool of exclusive pages with max_alloc_size 0.
     pub size: u64,
     /// The slice's offset, and its address where it has one, will be a multiple of this power of two; 0: the pool's
     /// granule. At most the page alignment.
     pub alignment: u64,
+    /// With SLICEPOOL_REQUEST_IN_POOL: position of that pool in the list of pools; otherwise 0.
+    pub pool: u32,
+    /// 0.
+    pub reserved: u32,
     /// Where the details of a failure go; may be NULL.
     pub failure: *mut slicepool_failure,
     /// NULL.
-    pub reserved: *mut c_void,
+    pub reserved_pointer: *mut c_void,
 }
 
 /// A piece of a page: [offset, offset + size) of the device memory named `memory`. Copy it freely; only `id` is ever
@@ -41,7 +48,7 @@ pub struct slicepool_slice {
     pub memory: u64,
     /// Bytes from the start of the page.
     pub offset: u64,
-    /// Usable bytes: those asked for, rounded up to the granule.
+    /// Usable bytes: those asked for, rounded up to the granule, or the whole page where every slice has its own.
     pub size: u64,
     /// Address of the slice as the device sees it, 0 if the device gives none.
     pub address: u64,
@@ -63,13 +70,29 @@ unsafe impl Struct for slicepool_slice {
 impl slicepool_request {
     #[inline]
     fn check(&self) -> Result<Request, Refusal> {
-        if self.flags != 0 {
+        // One test for the usual case.
+        if self.flags | self.pool | self.reserved != 0 || !self.reserved_pointer.is_null() {
+            self.check_unusual()?;
+        }
+        let request = Request::new(self.size).aligned(if self.alignment == 0 { 1 } else { self.alignment });
+        Ok(if self.flags & SLICEPOOL_REQUEST_IN_POOL != 0 { request.in_pool(self.pool) } else { request })
+    }
+
+    #[cold]
+    fn check_unusual(&self) -> Result<(), Refusal> {
+        if self.flags & !SLICEPOOL_REQUEST_IN_POOL != 0 {
             return Err(invalid(c"flags", u64::from(self.flags)));
         }
-        if !self.reserved.is_null() {
-            return Err(invalid(c"reserved", self.reserved.addr() as u64));
+        if self.flags & SLICEPOOL_REQUEST_IN_POOL == 0 && self.pool != 0 {
+            return Err(invalid(c"pool", u64::from(self.pool)));
         }
-        Ok(Request::new(self.size).aligned(if self.alignment == 0 { 1 } else { self.alignment }))
+        if self.reserved != 0 {
+            return Err(invalid(c"reserved", u64::from(self.reserved)));
+        }
+        if !self.reserved_pointer.is_null() {
+            return Err(invalid(c"reserved_pointer", self.reserved_pointer.addr() as u64));
+        }
+        Ok(())
     }
 }
 
@@ -99,15 +122,16 @@ pub(crate) fn handle(id: u64) -> Result<SliceId, Refusal> {
 ///
 /// @param request  read only; request->failure gets the details of a failure
 /// @param slice    filled in on success; its struct_size must be set
-/// @return SLICEPOOL_ERROR_INVALID_ARGUMENT (size 0; an alignment that is no power of two or above the page
-///         alignment; NULL; unknown flags), SLICEPOOL_ERROR_TOO_LARGE, SLICEPOOL_ERROR_POOL_CAPACITY_EXCEEDED,
+/// @return SLICEPOOL_ERROR_INVALID_ARGUMENT (size 0 where no pool takes it; an alignment that is no power of
+///         two or above the page alignment; a pool that does not exist; NULL; unknown flags), SLICEPOOL_ERROR_TOO_LARGE, SLICEPOOL_ERROR_POOL_CAPACITY_EXCEEDED,
 ///         SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY, SLICEPOOL_ERROR_DEVICE_FAILED, SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY,
 ///         SLICEPOOL_ERROR_TOO_MANY_SLICES, SLICEPOOL_ERROR_VERSION_MISMATCH, SLICEPOOL_ERROR_BUSY (from a callback
 ///         while the allocator is being destroyed)
 ///
 /// Threads: any. Cost: constant if memory that is held serves the request by its size class; otherwise a look at 64 free
 /// ranges and one device call; and where no page can be had, a look at every free range that could hold it, 64 to 1,024 of
-/// them per lock hold. Callbacks run on the calling thread.
+/// them per lock hold. Where pages age, at most four that are too old are given back. Callbacks run on the calling
+/// thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slicepool_allocate(
     allocator: *mut slicepool_allocator,

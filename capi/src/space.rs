@@ -153,7 +153,7 @@ pub unsafe extern "C" fn slicepool_space_create(
             if config.flags != 0 {
                 return Err(invalid(c"flags", u64::from(config.flags)));
             }
-            let (memory, _) = host::read(config.host)?;
+            let memory = host::read(config.host)?.memory;
             let granule = if config.granule == 0 { 1 } else { config.granule };
             let options = SpaceOptions::new(config.size).with_granule(granule).with_memory(memory);
             let inner = Space::try_new(options)?;

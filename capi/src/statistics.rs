@@ -2,6 +2,7 @@
 
 use crate::abi::{self, Struct, invalid};
 use crate::allocator::slicepool_allocator;
+use crate::pool::slicepool_pool_options;
 use crate::result::{finish, slicepool_result};
 use core::ffi::{c_char, c_void};
 use core::fmt::{self, Write};
@@ -22,7 +23,7 @@ pub struct slicepool_statistics {
     pub reserved_bytes: u64,
     /// Asked for by live slices.
     pub in_use_bytes: u64,
-    /// Added to that by rounding to the granule.
+    /// Added to that by rounding to the granule, or to the page where every slice has its own.
     pub padding_bytes: u64,
     /// In free ranges.
     pub free_bytes: u64,
@@ -30,10 +31,12 @@ pub struct slicepool_statistics {
     pub leaving_bytes: u64,
     /// In pages that the device has refused to take back.
     pub stuck_bytes: u64,
-    /// The most reserved_bytes has been. Of an allocator: the sum over its pools.
+    /// The most reserved_bytes has been.
     pub reserved_peak_bytes: u64,
     /// The most in_use_bytes has been. Of an allocator: the sum over its pools.
     pub in_use_peak_bytes: u64,
+    /// The largest request that was ever served.
+    pub largest_allocation_bytes: u64,
     /// A free range of at least this size exists; slicepool_largest_free() is exact.
     pub largest_free_bound_bytes: u64,
     /// Host memory held for slices and pages; of an allocator also what its pools share. Never given back before the end.
@@ -52,7 +55,7 @@ pub struct slicepool_statistics {
     pub pages_idle: u32,
     /// Pages that the device has refused to take back.
     pub pages_stuck: u32,
-    /// The most `pages` has been. Of an allocator: the sum over its pools.
+    /// The most `pages` has been.
     pub pages_peak: u32,
     /// Pages being taken from the device.
     pub growths_in_flight: u32,
@@ -112,6 +115,7 @@ fn filled(figures: &Statistics, pools: u32) -> slicepool_statistics {
         stuck_bytes: figures.stuck,
         reserved_peak_bytes: figures.reserved_peak,
         in_use_peak_bytes: figures.in_use_peak,
+        largest_allocation_bytes: figures.largest_allocation,
         largest_free_bound_bytes: figures.largest_free_bound,
         metadata_bytes: figures.metadata,
         device_allocations: figures.device_allocations,
@@ -169,6 +173,31 @@ pub unsafe extern "C" fn slicepool_pool_statistics_get(
             let size = abi::struct_size(statistics)?;
             let found = inner.pool_statistics(pool as usize).ok_or_else(|| invalid(c"pool", u64::from(pool)))?;
             abi::write(statistics, size, &filled(&found, 1));
+            Ok(())
+        })()
+    })
+}
+
+/// A pool's configuration as it is in effect: after rounding, clamping and defaults. Never changes.
+///
+/// @param pool     position in the list of pools the allocator was created with
+/// @param options  filled in; its struct_size must be set
+/// @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+///
+/// Threads: any. Cost: constant.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slicepool_pool_options_get(
+    allocator: *mut slicepool_allocator,
+    pool: u32,
+    options: *mut slicepool_pool_options,
+) -> slicepool_result {
+    // SAFETY: the caller passes what the header demands.
+    finish(unsafe {
+        (|| {
+            let inner = slicepool_allocator::get(allocator)?;
+            let size = abi::struct_size(options)?;
+            let report = inner.pool_report(pool as usize).ok_or_else(|| invalid(c"pool", u64::from(pool)))?;
+            abi::write(options, size, &slicepool_pool_options::from(&report.options));
             Ok(())
         })()
     })

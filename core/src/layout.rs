@@ -66,25 +66,39 @@ impl Properties {
     }
 }
 
-/// The most pools of a list.
-const MAX_POOLS: usize = 32;
-
-/// A list of pools, in the order in which they are tried.
+/// A list of pools, in the order in which they are tried: a slice of [`PoolOptions`] with a length of its own.
 #[derive(Clone, Debug)]
 pub struct PoolList {
-    pools: [PoolOptions; MAX_POOLS],
+    pools: [PoolOptions; PoolList::MAX],
     len: usize,
 }
 
 impl PoolList {
-    fn new() -> Self {
-        Self { pools: [const { PoolOptions::direct(None) }; MAX_POOLS], len: 0 }
+    /// The most pools of a list.
+    pub const MAX: usize = 32;
+
+    /// A list without pools.
+    #[inline(never)]
+    pub fn new() -> Self {
+        Self { pools: core::array::from_fn(|_| PoolOptions::direct(None)), len: 0 }
     }
 
-    fn push(&mut self, pool: PoolOptions) {
-        debug_assert!(self.len < MAX_POOLS);
-        self.pools[self.len] = pool;
+    /// Appends a pool.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] with the field `pools` if the list is full.
+    #[inline(never)]
+    pub fn push(&mut self, pool: &PoolOptions) -> Result<(), Error> {
+        let full = Error::InvalidArgument { field: c"pools", value: self.len as u64 };
+        *self.pools.get_mut(self.len).ok_or(full)? = pool.clone();
         self.len += 1;
+        Ok(())
+    }
+}
+
+impl Default for PoolList {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
@@ -116,6 +130,7 @@ const ADAPTIVE_PERIOD: u64 = 1024;
 ///
 /// # Errors
 /// [`Error::InvalidArgument`] for an alignment that is no power of two, or larger than `max_page`.
+#[cold]
 pub fn adaptive(properties: &Properties) -> Result<PoolList, Error> {
     let limit = properties.largest_page()?;
     let page = align_up(ADAPTIVE_PAGE, properties.alignment).unwrap_or(limit).min(limit);
@@ -124,7 +139,7 @@ pub fn adaptive(properties: &Properties) -> Result<PoolList, Error> {
     small.near_page = crate::pool::NearPage::Never;
     let mut pools = PoolList::new();
     for pool in [small, PoolOptions::growing_pages(page, largest)] {
-        pools.push(pool.with_granule(properties.alignment).with_dealloc_period(Some(ADAPTIVE_PERIOD)));
+        pools.push(&pool.with_granule(properties.alignment).with_dealloc_period(Some(ADAPTIVE_PERIOD)))?;
     }
     Ok(pools)
 }
@@ -134,9 +149,10 @@ pub fn adaptive(properties: &Properties) -> Result<PoolList, Error> {
 ///
 /// # Errors
 /// As [`adaptive`].
+#[cold]
 pub fn sub_slices(properties: &Properties) -> Result<PoolList, Error> {
     let limit = properties.largest_page()?;
-    let mut ladder = [(0, 0); MAX_POOLS];
+    let mut ladder = [(0, 0); PoolList::MAX];
     let (mut steps, mut page, mut base) = (0, limit, 1);
     while page >= 32 * MIB {
         let quarter = align_up(page / 4, properties.alignment).unwrap_or(page);
@@ -150,11 +166,11 @@ pub fn sub_slices(properties: &Properties) -> Result<PoolList, Error> {
         base += 1;
     }
     let mut pools = PoolList::new();
-    pools.push(PoolOptions::exclusive_pages(0));
+    pools.push(&PoolOptions::exclusive_pages(0))?;
     for &(page, slice) in ladder[..steps].iter().rev() {
-        pools.push(PoolOptions::sliced_pages(page, slice, None));
+        pools.push(&PoolOptions::sliced_pages(page, slice, None))?;
     }
-    pools.push(PoolOptions::exclusive_pages(limit).with_dealloc_period(Some(period_for(limit))));
+    pools.push(&PoolOptions::exclusive_pages(limit).with_dealloc_period(Some(period_for(limit))))?;
     for pool in pools.iter_mut() {
         pool.granule = properties.alignment;
     }
@@ -169,6 +185,7 @@ const EXCLUSIVE_FIRST: u64 = 32 * KIB;
 ///
 /// # Errors
 /// As [`adaptive`].
+#[cold]
 pub fn exclusive_pages(properties: &Properties) -> Result<PoolList, Error> {
     let limit = properties.largest_page()?;
     let mut pools = PoolList::new();
@@ -177,7 +194,7 @@ pub fn exclusive_pages(properties: &Properties) -> Result<PoolList, Error> {
         let size = geometric(EXCLUSIVE_FIRST.min(limit), limit, step, EXCLUSIVE_POOLS - 1, properties.alignment);
         if size != last {
             let pool = PoolOptions::exclusive_pages(size).with_granule(properties.alignment);
-            pools.push(pool.with_dealloc_period(Some(period_for(size))));
+            pools.push(&pool.with_dealloc_period(Some(period_for(size))))?;
         }
         last = size;
     }
@@ -193,6 +210,7 @@ fn period_for(size: u64) -> u64 {
 /// The `step`-th of the series that leads from `first` to `last` in `steps` equal factors, rounded down to a whole byte
 /// and then up to a multiple of `alignment`. That byte is the greatest `x` with
 /// `x^steps <= first^(steps - step) * last^step`.
+#[cold]
 fn geometric(first: u64, last: u64, step: u32, steps: u32, alignment: u64) -> u64 {
     let target = Real::power(first, steps - step).times(Real::power(last, step));
     let (mut low, mut high) = (first, last);

@@ -4,6 +4,7 @@
 //! few at a time with every later change.
 #![forbid(unsafe_code)]
 
+use crate::allocator::sizing::Needs;
 use crate::device::DeviceMemory;
 use crate::error::Error;
 use crate::metadata::HostMemory;
@@ -93,6 +94,18 @@ impl Held {
 impl Ledger {
     pub(crate) fn new(memory: HostMemory) -> Self {
         Self { table: HashTable::new_in(memory), old: None, promised: 0, held: Held::default() }
+    }
+
+    /// The most host memory that a ledger of `pages` pages asks for.
+    pub(crate) fn add_needs(pages: u32, needs: &mut Needs) {
+        let entries = u64::from(pages) + 1;
+        // Room for twice the entries, in a power of two of which an eighth stays empty; and control bytes.
+        let buckets = (entries * 2 * 8).div_ceil(7).next_power_of_two().max(16);
+        // The table in use, the one it has replaced, and one that has been got too late.
+        for _ in 0..3 {
+            needs.add::<Entry>(buckets);
+            needs.add::<u128>((buckets + 32).div_ceil(16));
+        }
     }
 
     pub(crate) fn held(&mut self) -> &mut Held {

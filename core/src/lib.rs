@@ -71,7 +71,7 @@ mod slots;
 mod space;
 mod sync;
 
-pub use allocator::{Allocator, AllocatorOptions, Batch, BatchError, LiveSlices};
+pub use allocator::{Allocator, AllocatorOptions, Batch, BatchError, LiveSlices, block_bytes, block_bytes_of};
 pub use arena::BlockStatistics;
 pub use device::{Device, DeviceError, DeviceMemory, HostDevice, MemoryType, PageRequest};
 pub use error::{DeviceFault, Error};

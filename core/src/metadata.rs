@@ -4,6 +4,7 @@
 //! lock: plan the next chunk under the lock, get its memory without, install it under the lock again.
 //! Elements never move: an index stays valid, and nothing is copied while others wait.
 
+use crate::allocator::sizing::Needs;
 use crate::error::Error;
 use core::alloc::Layout;
 use core::ffi::c_void;
@@ -292,6 +293,20 @@ impl<T> Chunked<T> {
     pub(crate) const fn new(memory: HostMemory) -> Self {
         let (none, lens) = ([ptr::null_mut(); CHUNKS as usize], [0; CHUNKS as usize]);
         Self { chunks: none, moved: none, lens, installed: 0, filling: 0, spare: 0, memory }
+    }
+
+    /// The host memory that `count` elements ask for.
+    pub(crate) fn add_needs(count: u32, needs: &mut Needs) -> Result<(), Error> {
+        let (mut chunk, mut room) = (0, 0);
+        while room < count {
+            if chunk == CHUNKS {
+                return Err(Error::TooManySlices { limit: CHUNKED_LIMIT });
+            }
+            needs.add::<T>(u64::from(chunk_len(chunk)));
+            room += chunk_len(chunk);
+            chunk += 1;
+        }
+        Ok(())
     }
 
     /// Elements that can be pushed before the next chunk is needed.

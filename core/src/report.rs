@@ -75,9 +75,9 @@ impl Statistics {
         self.growths_in_flight += pool.growths_in_flight;
     }
 
-    /// The figures as the members of a JSON object, without its braces.
-    fn write_members(&self, out: &mut dyn Write) -> fmt::Result {
-        let members: [(&str, u64); 20] = [
+    /// The figures as members of a JSON object.
+    fn write_members(&self, object: &mut Object) -> fmt::Result {
+        for (name, value) in [
             ("reserved_bytes", self.reserved),
             ("in_use_bytes", self.in_use),
             ("padding_bytes", self.padding),
@@ -98,11 +98,8 @@ impl Statistics {
             ("pages_stuck", u64::from(self.pages_stuck)),
             ("pages_peak", u64::from(self.pages_peak)),
             ("growths_in_flight", u64::from(self.growths_in_flight)),
-        ];
-        let mut separator = "";
-        for (name, value) in members {
-            write!(out, "{separator}\"{name}\":{value}")?;
-            separator = ",";
+        ] {
+            object.number(name, Some(value))?;
         }
         Ok(())
     }
@@ -112,7 +109,8 @@ impl Statistics {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct PoolReport {
-    /// The configuration after rounding, clamping and defaults: giving it to a new allocator makes the same pool.
+    /// The configuration after rounding, clamping and defaults. Giving it to a new allocator makes the same pool, unless
+    /// its cap leaves no room for a page.
     pub options: PoolOptions,
     /// Every page is asked for at a multiple of this many bytes.
     pub page_alignment: u64,
@@ -120,50 +118,97 @@ pub struct PoolReport {
     pub statistics: Statistics,
 }
 
+/// A JSON object that is being written.
+struct Object<'a> {
+    out: &'a mut dyn Write,
+    separator: &'static str,
+}
+
+impl<'a> Object<'a> {
+    fn begin(out: &'a mut dyn Write) -> Result<Self, fmt::Error> {
+        out.write_str("{")?;
+        Ok(Self { out, separator: "" })
+    }
+
+    #[cold]
+    fn name(&mut self, name: &str) -> fmt::Result {
+        for part in [self.separator, "\"", name, "\":"] {
+            self.out.write_str(part)?;
+        }
+        self.separator = ",";
+        Ok(())
+    }
+
+    /// A number, or null.
+    #[cold]
+    fn number(&mut self, name: &str, value: Option<u64>) -> fmt::Result {
+        self.name(name)?;
+        match value {
+            Some(value) => write!(self.out, "{value}"),
+            None => self.out.write_str("null"),
+        }
+    }
+
+    /// A text that needs no escapes.
+    #[cold]
+    fn text(&mut self, name: &str, text: &str) -> fmt::Result {
+        self.name(name)?;
+        ["\"", text, "\""].into_iter().try_for_each(|part| self.out.write_str(part))
+    }
+
+    fn end(self) -> fmt::Result {
+        self.out.write_str("}")
+    }
+}
+
 /// Writes a pool's report as a JSON object.
 pub(crate) fn write_pool(out: &mut dyn Write, report: &PoolReport) -> fmt::Result {
     let options = &report.options;
+    let mut object = Object::begin(out)?;
     match options.pool_type {
         PoolType::SlicedPages { page_size, max_slice_size, max_pool_size } => {
-            write!(out, "{{\"type\":\"sliced_pages\",\"page_size\":{page_size},\"max_slice_size\":{max_slice_size}")?;
-            write_optional(out, "max_pool_size", max_pool_size)?;
-            write_optional(out, "max_page_size", options.max_page_size)?;
+            object.text("type", "sliced_pages")?;
+            object.number("page_size", Some(page_size))?;
+            object.number("max_slice_size", Some(max_slice_size))?;
+            object.number("max_pool_size", max_pool_size)?;
+            object.number("max_page_size", options.max_page_size)?;
         }
         PoolType::ExclusivePages { max_alloc_size } => {
-            write!(out, "{{\"type\":\"exclusive_pages\",\"max_alloc_size\":{max_alloc_size}")?;
+            object.text("type", "exclusive_pages")?;
+            object.number("max_alloc_size", Some(max_alloc_size))?;
         }
         PoolType::Direct { reclaim_at } => {
-            out.write_str("{\"type\":\"direct\"")?;
-            write_optional(out, "reclaim_at", reclaim_at)?;
+            object.text("type", "direct")?;
+            object.number("reclaim_at", reclaim_at)?;
         }
     }
-    write_optional(out, "dealloc_period", options.dealloc_period)?;
-    write!(
-        out,
-        ",\"keep_bytes\":{},\"granule\":{},\"page_alignment\":{},",
-        options.keep_bytes, options.granule, report.page_alignment
-    )?;
-    report.statistics.write_members(out)?;
-    out.write_char('}')
+    object.number("dealloc_period", options.dealloc_period)?;
+    object.number("keep_bytes", Some(options.keep_bytes))?;
+    object.number("granule", Some(options.granule))?;
+    object.number("page_alignment", Some(report.page_alignment))?;
+    report.statistics.write_members(&mut object)?;
+    object.end()
 }
 
-fn write_optional(out: &mut dyn Write, name: &str, value: Option<u64>) -> fmt::Result {
-    match value {
-        Some(value) => write!(out, ",\"{name}\":{value}"),
-        None => write!(out, ",\"{name}\":null"),
+/// Writes a report as a JSON object: the allocator's figures, then the pools' reports.
+pub(crate) fn write_allocator(
+    out: &mut dyn Write,
+    figures: &Statistics,
+    pools: impl Iterator<Item = PoolReport>,
+) -> fmt::Result {
+    let mut object = Object::begin(out)?;
+    object.text("slicepool", env!("CARGO_PKG_VERSION"))?;
+    object.name("allocator")?;
+    let mut allocator = Object::begin(object.out)?;
+    figures.write_members(&mut allocator)?;
+    allocator.end()?;
+    object.name("pools")?;
+    let mut separator = "[";
+    for pool in pools {
+        object.out.write_str(separator)?;
+        write_pool(object.out, &pool)?;
+        separator = ",";
     }
-}
-
-/// Opens the report with the allocator's own figures, up to the list of pools.
-pub(crate) fn write_head(out: &mut dyn Write, figures: &Statistics) -> fmt::Result {
-    out.write_str("{\"slicepool\":\"")?;
-    out.write_str(env!("CARGO_PKG_VERSION"))?;
-    out.write_str("\",\"allocator\":{")?;
-    figures.write_members(out)?;
-    out.write_str("},\"pools\":[")
-}
-
-/// Ends the report.
-pub(crate) fn write_tail(out: &mut dyn Write) -> fmt::Result {
-    out.write_str("]}")
+    object.out.write_str("]")?;
+    object.end()
 }

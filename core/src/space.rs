@@ -118,6 +118,7 @@ impl Space {
     /// # Errors
     /// [`Error::InvalidArgument`] for a size below one granule or of more than 2^32 - 1 granules, and for a granule
     /// that is no power of two; [`Error::OutOfHostMemory`].
+    #[cold]
     pub fn try_new(options: SpaceOptions) -> Result<Self, Error> {
         let SpaceOptions { size, granule, memory } = options;
         if !granule.is_power_of_two() || granule > 1 << 32 {
@@ -250,6 +251,7 @@ impl Space {
     /// # Errors
     /// [`Error::NoRoom`] if what follows the slice is in use; otherwise as [`Space::free`] and [`Space::allocate`].
     /// The slice is unchanged then.
+    #[cold]
     pub fn try_resize(&mut self, id: SliceId, size: u64) -> Result<SpaceSlice, Error> {
         let slot = self.slicer.resolve(id)?;
         let (granules, _) = self.fit(size, 1)?;
@@ -268,6 +270,7 @@ impl Space {
     /// # Errors
     /// [`Error::InvalidArgument`] if `additional` is no multiple of the granule or the space would have more than
     /// 2^32 - 1 granules; [`Error::OutOfHostMemory`].
+    #[cold]
     pub fn grow(&mut self, additional: u64) -> Result<(), Error> {
         let refused = Error::InvalidArgument { field: c"additional", value: additional };
         let granules = additional >> self.granule_shift;
@@ -281,6 +284,7 @@ impl Space {
     }
 
     /// Frees everything at once, in O(slots). Every handle is stale from now on.
+    #[cold]
     pub fn clear(&mut self) {
         self.slicer.clear();
         self.in_use = 0;
@@ -308,6 +312,7 @@ impl Space {
 
     /// Steps through the same pieces as [`Space::pieces`] without borrowing the space in between: `cursor` starts at 0.
     /// What changes between two steps may be shown or not; everything else is shown exactly once.
+    #[cold]
     pub fn next_piece(&self, cursor: &mut u32) -> Option<SpacePiece> {
         while let Some((slot, node)) = self.slicer.node_from(*cursor + 1) {
             *cursor = slot;

@@ -105,55 +105,41 @@ impl LockKind {
 /// The lock word has a cache line of its own: waiting threads would otherwise slow down the holder's work.
 #[repr(C, align(64))]
 pub(crate) struct Lock<T> {
-    word: spin::mutex::SpinMutex<()>,
-    kind: LockKind,
+    gate: Gate,
     value: OwnLine<UnsafeCell<T>>,
 }
 
 #[repr(align(64))]
 struct OwnLine<T>(T);
 
-// SAFETY: the value is reached through a `Guard` only, and `kind` lets one `Guard` exist at a time (the contracts of
-// `LockKind` where the lock is not ours).
+// SAFETY: the value is reached through guards only, and the gate lets one exist at a time (the contracts of `LockKind`
+// where the lock is not ours).
 unsafe impl<T: Send> Sync for Lock<T> {}
 // SAFETY: a lock owns its value.
 unsafe impl<T: Send> Send for Lock<T> {}
 
-/// Access to a locked value.
-pub(crate) struct Guard<'a, T> {
-    lock: &'a Lock<T>,
-    // Held for its `Drop` alone; `None` where the lock is not ours.
-    _word: Option<spin::mutex::SpinMutexGuard<'a, ()>>,
+/// What lets one in at a time.
+struct Gate {
+    word: spin::mutex::SpinMutex<()>,
+    kind: LockKind,
 }
 
-impl<T> Lock<T> {
-    pub(crate) const fn new(kind: LockKind, value: T) -> Self {
-        Self { word: spin::mutex::SpinMutex::new(()), kind, value: OwnLine(UnsafeCell::new(value)) }
-    }
-
-    pub(crate) fn kind(&self) -> &LockKind {
-        &self.kind
-    }
-
+impl Gate {
     #[inline(always)]
-    pub(crate) fn lock(&self) -> Guard<'_, T> {
-        let word = match self.kind.0 {
-            Kind::Spin { .. } => Some(match self.word.try_lock() {
-                Some(word) => word,
+    fn enter(&self) {
+        match self.kind.0 {
+            Kind::Spin { .. } => match self.word.try_lock() {
+                Some(word) => core::mem::forget(word),
                 None => self.contend(),
-            }),
-            Kind::Hooks { user_data, lock, .. } => {
-                // SAFETY: the contract of `LockKind::hooks`.
-                unsafe { lock(user_data) };
-                None
-            }
-            Kind::Unlocked => None,
-        };
-        Guard { lock: self, _word: word }
+            },
+            // SAFETY: the contract of `LockKind::hooks`.
+            Kind::Hooks { user_data, lock, .. } => unsafe { lock(user_data) },
+            Kind::Unlocked => {}
+        }
     }
 
     #[cold]
-    fn contend(&self) -> spin::mutex::SpinMutexGuard<'_, ()> {
+    fn contend(&self) {
         let mut attempt = 0u32;
         loop {
             self.kind.wait(attempt);
@@ -163,35 +149,95 @@ impl<T> Lock<T> {
                 continue;
             }
             if let Some(word) = self.word.try_lock() {
-                return word;
+                return core::mem::forget(word);
             }
         }
     }
+
+    /// # Safety
+    /// The caller has entered and not left since.
+    #[inline(always)]
+    unsafe fn leave(&self) {
+        match self.kind.0 {
+            // SAFETY: `enter` has locked it.
+            Kind::Spin { .. } => unsafe { self.word.force_unlock() },
+            // SAFETY: the contract of `LockKind::hooks`; `enter` has called `lock`.
+            Kind::Hooks { user_data, unlock, .. } => unsafe { unlock(user_data) },
+            Kind::Unlocked => {}
+        }
+    }
+
+    /// [`Gate::enter`] off the hot paths, of which there are many.
+    #[inline(never)]
+    fn enter_elsewhere(&self) {
+        self.enter();
+    }
+
+    /// [`Gate::leave`] off the hot paths.
+    ///
+    /// # Safety
+    /// As for [`Gate::leave`].
+    #[inline(never)]
+    unsafe fn leave_elsewhere(&self) {
+        // SAFETY: passed on from the caller.
+        unsafe { self.leave() }
+    }
 }
 
-impl<T> Deref for Guard<'_, T> {
+/// Access to a locked value. `HOT`: entering and leaving are part of the code that does so.
+pub(crate) struct Guard<'a, T, const HOT: bool = false>(&'a Lock<T>);
+
+impl<T> Lock<T> {
+    pub(crate) const fn new(kind: LockKind, value: T) -> Self {
+        let gate = Gate { word: spin::mutex::SpinMutex::new(()), kind };
+        Self { gate, value: OwnLine(UnsafeCell::new(value)) }
+    }
+
+    pub(crate) fn kind(&self) -> &LockKind {
+        &self.gate.kind
+    }
+
+    #[inline(always)]
+    pub(crate) fn lock(&self) -> Guard<'_, T> {
+        self.gate.enter_elsewhere();
+        Guard(self)
+    }
+
+    /// [`Lock::lock`] for the few places where a call is too much.
+    #[inline(always)]
+    pub(crate) fn lock_hot(&self) -> Guard<'_, T, true> {
+        self.gate.enter();
+        Guard(self)
+    }
+}
+
+impl<T, const HOT: bool> Deref for Guard<'_, T, HOT> {
     type Target = T;
     #[inline(always)]
     fn deref(&self) -> &T {
         // SAFETY: the guard holds the lock.
-        unsafe { &*self.lock.value.0.get() }
+        unsafe { &*self.0.value.0.get() }
     }
 }
 
-impl<T> DerefMut for Guard<'_, T> {
+impl<T, const HOT: bool> DerefMut for Guard<'_, T, HOT> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: the guard holds the lock.
-        unsafe { &mut *self.lock.value.0.get() }
+        unsafe { &mut *self.0.value.0.get() }
     }
 }
 
-impl<T> Drop for Guard<'_, T> {
+impl<T, const HOT: bool> Drop for Guard<'_, T, HOT> {
     #[inline(always)]
     fn drop(&mut self) {
-        if let Kind::Hooks { user_data, unlock, .. } = self.lock.kind.0 {
-            // SAFETY: the contract of `LockKind::hooks`; `lock` was called when the guard was made.
-            unsafe { unlock(user_data) };
+        // SAFETY: the gate was entered when the guard was made, and guards are neither copied nor forgotten.
+        unsafe {
+            if HOT {
+                self.0.gate.leave();
+            } else {
+                self.0.gate.leave_elsewhere();
+            }
         }
     }
 }

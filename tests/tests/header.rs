@@ -11,6 +11,7 @@ const SECTIONS: &[(&str, &str)] = &[
     ("Results", "result"),
     ("Device", "device"),
     ("Host", "host"),
+    ("Pools", "pool"),
     ("Allocator", "allocator"),
     ("Slices", "slice"),
     ("Statistics", "statistics"),

@@ -82,6 +82,7 @@ impl<D: Device> Allocator<D> {
 
     /// [`Allocator::allocate_many`] with requests that are made one by one. `request(i)` is called once for each `i`
     /// below `count`, in order, with no lock held; its error refuses the whole.
+    #[cold]
     pub fn allocate_each(
         &self,
         count: u32,
@@ -95,7 +96,7 @@ impl<D: Device> Allocator<D> {
         .map_err(whole)?;
         let mut placed = Array::try_new(self.options.memory, count, |_| Ok(None)).map_err(whole)?;
         for i in 0..count {
-            match request(i).and_then(|request| self.allocate(&request)) {
+            match request(i).and_then(|request| self.allocate_elsewhere(&request)) {
                 Ok(slice) => placed[i] = Some(slice),
                 Err(error) => {
                     self.take_back(&placed, i, &serials);
@@ -107,6 +108,7 @@ impl<D: Device> Allocator<D> {
     }
 
     /// Frees the first `done` slices, last first, and gives the pages back that were taken for them.
+    #[cold]
     fn take_back(&self, placed: &Array<Option<Slice>>, done: u32, serials: &Array<u64>) {
         let _in_flight = InFlight::new(&self.in_flight);
         for i in (0..done).rev() {

@@ -21,6 +21,7 @@ impl<D: Device> Allocator<D> {
     /// # Errors
     /// [`Error::DeviceFailed`] if the device refuses a page. The others have been given back; that one is kept,
     /// counted as stuck and tried again next time.
+    #[cold]
     pub fn trim(&self, min_keep_bytes: u64) -> Result<(), Error> {
         let _in_flight = InFlight::new(&self.in_flight);
         let mut refusal = None;
@@ -51,6 +52,7 @@ impl<D: Device> Allocator<D> {
 
     /// The pool whose oldest idle page is the oldest of those without which `min_keep_bytes` stay reserved, and what of
     /// that the pool itself has to keep.
+    #[cold]
     fn oldest_above(&self, min_keep_bytes: u64) -> Option<(&Cell, u64)> {
         // The sum is of no one instant, which does not matter as long as nobody else gives back at the same time.
         let staying = self.pools.iter().map(|cell| cell.pool.lock().pages.staying()).fold(0, u64::saturating_add);
@@ -124,6 +126,7 @@ impl<D: Device> Allocator<D> {
     // ---- one page
 
     /// Gives an idle page of a pool back, whose lock ends with that.
+    #[cold]
     pub(super) fn give_back(&self, cell: &Cell, mut pool: Guard<'_, Pool>, page: u32, refusal: &mut Option<Error>) {
         let memory = pool.begin_return(page);
         drop(pool);
@@ -132,6 +135,7 @@ impl<D: Device> Allocator<D> {
     }
 
     /// Gives memory back to the device.
+    #[cold]
     pub(super) fn hand_back(&self, memory: &DeviceMemory) -> Result<(), DeviceError> {
         self.ledger.lock().begin_leaving(memory);
         let answer = self.device.deallocate(memory);
@@ -140,6 +144,7 @@ impl<D: Device> Allocator<D> {
     }
 
     /// Calls the device for a page that has begun to leave.
+    #[cold]
     fn finish_return(&self, cell: &Cell, page: u32, memory: &DeviceMemory, refusal: &mut Option<Error>) {
         let answer = self.hand_back(memory);
         let mut pool = cell.pool.lock();

@@ -32,6 +32,7 @@ impl Error {
 }
 
 /// Keeps the error that is reported.
+#[cold]
 pub(super) fn note(worst: &mut Option<Error>, error: Error) {
     let replaces = match worst {
         // Of several limits the most generous one is of use to the caller.
@@ -84,6 +85,7 @@ impl<D: Device> Allocator<D> {
     }
 
     /// The search in constant time, then one step through the holes of the request's own class.
+    #[cold]
     fn search_briefly(&self, cell: &Cell, fit: &Fit) -> Result<Option<Slice>, Error> {
         let mut pool = self.lock_with_nodes(cell)?;
         Ok(Self::look(&mut pool, fit))
@@ -102,6 +104,7 @@ impl<D: Device> Allocator<D> {
     }
 
     /// Looks at every hole that could hold the request, a few at a time per lock hold.
+    #[cold]
     fn search_everything(&self, cell: &Cell, fit: &Fit) -> Result<Option<Slice>, Error> {
         let mut scan = self.lock_with_nodes(cell)?.begin_scan(fit);
         loop {
@@ -120,6 +123,7 @@ impl<D: Device> Allocator<D> {
     ///
     /// Reserve, call, commit: everything that could fail is set aside first, the device is called with no lock held,
     /// and the page is installed and carved in one critical section, so that nobody else takes what it was got for.
+    #[cold]
     fn grow(&self, index: u32, cell: &Cell, fit: &Fit) -> Result<Slice, Error> {
         let _in_flight = InFlight::new(&self.in_flight);
         let mut waited = 0;
@@ -170,6 +174,7 @@ impl<D: Device> Allocator<D> {
     }
 
     /// Locks a pool that has the host memory for a growth.
+    #[cold]
     fn lock_with_metadata<'a>(&self, cell: &'a Cell) -> Result<Guard<'a, Pool>, Error> {
         loop {
             let pool = self.lock_with_nodes(cell)?;
@@ -182,6 +187,7 @@ impl<D: Device> Allocator<D> {
     }
 
     /// Calls the device for a page and checks what it answers.
+    #[cold]
     fn take_page(&self, index: u32, cell: &Cell, bytes: u64) -> Result<DeviceMemory, Refused> {
         let nothing = |error| Refused { error, page: Page::None };
         self.promise_ledger_entry().map_err(nothing)?;
@@ -212,6 +218,7 @@ impl<D: Device> Allocator<D> {
         Ok(memory)
     }
 
+    #[cold]
     fn promise_ledger_entry(&self) -> Result<(), Error> {
         loop {
             let Err(capacity) = self.ledger.lock().promise() else { return Ok(()) };

@@ -22,6 +22,7 @@ impl<D: Device> Allocator<D> {
     ///
     /// # Errors
     /// Those of [`Allocator::allocate`] for a request that could never be served.
+    #[cold]
     pub fn would_fit(&self, request: &Request) -> Result<bool, Error> {
         request.check()?;
         let mut refusal = None;
@@ -57,6 +58,7 @@ impl<D: Device> Allocator<D> {
         self.pools.iter().map(Self::largest_free_of).max().unwrap_or(0)
     }
 
+    #[cold]
     fn largest_free_of(cell: &Cell) -> u64 {
         if let Kind::Direct(_) = cell.rules.kind {
             return Self::largest_free_page(cell);
@@ -87,6 +89,7 @@ impl<D: Device> Allocator<D> {
     }
 
     /// Figures of all pools together. Each pool's are of one instant. The peak of `in_use` is the sum of the pools' peaks.
+    #[cold]
     pub fn statistics(&self) -> Statistics {
         let mut sum = Statistics::default();
         for cell in self.pools.iter() {
@@ -130,24 +133,13 @@ impl<D: Device> Allocator<D> {
     ///
     /// No lock is held meanwhile: `visit` may call back into the allocator. What changes during the walk may be shown
     /// or not; everything else is shown exactly once. O(slots), a bounded number of them per lock hold.
+    #[cold]
     pub fn walk<B>(&self, mut visit: impl FnMut(&Range) -> ControlFlow<B>) -> ControlFlow<B> {
         let _in_flight = InFlight::new(&self.in_flight);
         for (index, cell) in self.pools.iter().enumerate() {
             let mut next = 1;
-            loop {
-                let mut seen = [None; SLOTS_PER_LOCK];
-                let pool = cell.pool.lock();
-                let mut more = false;
-                for place in &mut seen {
-                    let Some((slot, node)) = pool.slicer.node_from(next) else { break };
-                    *place = pool.range(index as u32, slot, node);
-                    next = slot + 1;
-                    more = true;
-                }
-                drop(pool);
-                if !more {
-                    break;
-                }
+            let mut seen = [None; SLOTS_PER_LOCK];
+            while Self::look_at_slots(cell, index as u32, &mut next, &mut seen) {
                 for range in seen.iter().flatten() {
                     visit(range)?;
                 }
@@ -156,16 +148,26 @@ impl<D: Device> Allocator<D> {
         ControlFlow::Continue(())
     }
 
-    /// Writes a report as one JSON object: the allocator's figures, then each pool's configuration and figures.
-    pub fn write_json(&self, out: &mut dyn Write) -> fmt::Result {
-        report::write_head(out, &self.statistics())?;
-        let mut separator = "";
-        for cell in self.pools.iter() {
-            out.write_str(separator)?;
-            separator = ",";
-            report::write_pool(out, &Self::report_of(cell))?;
+    /// The ranges of the next few slots from `next` on, which moves behind them; whether there were any slots.
+    #[cold]
+    fn look_at_slots(cell: &Cell, index: u32, next: &mut u32, seen: &mut [Option<Range>; SLOTS_PER_LOCK]) -> bool {
+        let pool = cell.pool.lock();
+        let first = *next;
+        for place in seen {
+            let Some((slot, node)) = pool.slicer.node_from(*next) else {
+                *place = None;
+                continue;
+            };
+            *place = pool.range(index, slot, node);
+            *next = slot + 1;
         }
-        report::write_tail(out)
+        *next != first
+    }
+
+    /// Writes a report as one JSON object: the allocator's figures, then each pool's configuration and figures.
+    #[cold]
+    pub fn write_json(&self, out: &mut dyn Write) -> fmt::Result {
+        report::write_allocator(out, &self.statistics(), self.pools.iter().map(Self::report_of))
     }
 
     /// Verifies every invariant of the books from scratch, for tests: which one does not hold. Holds each pool's lock

@@ -9,8 +9,10 @@ mod batch;
 mod give_back;
 mod grow;
 mod inspect;
+pub(crate) mod sizing;
 
 pub use batch::{Batch, BatchError};
+pub use sizing::{block_bytes, block_bytes_of};
 
 use crate::clock::Clock;
 use crate::device::{Device, MemoryType};
@@ -84,6 +86,13 @@ impl AllocatorOptions {
 /// The most pools an allocator can have.
 const MAX_POOLS: usize = 256;
 
+fn check_pool_count(pools: &[PoolOptions]) -> Result<(), Error> {
+    if pools.is_empty() || pools.len() > MAX_POOLS {
+        return Err(Error::InvalidArgument { field: c"pools", value: pools.len() as u64 });
+    }
+    Ok(())
+}
+
 /// A pool and its lock.
 struct Cell {
     rules: Rules,
@@ -141,10 +150,9 @@ impl<D: Device> Allocator<D> {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] names the field that cannot work; [`Error::OutOfHostMemory`]. The device is dropped.
+    #[cold]
     pub fn try_new(device: D, pools: &[PoolOptions], options: AllocatorOptions) -> Result<Self, Error> {
-        if pools.is_empty() || pools.len() > MAX_POOLS {
-            return Err(Error::InvalidArgument { field: c"pools", value: pools.len() as u64 });
-        }
+        check_pool_count(pools)?;
         for pool in pools {
             Rules::try_new(pool, &options.memory_type)?;
         }
@@ -194,7 +202,7 @@ impl<D: Device> Allocator<D> {
             for index in self.route(request)? {
                 let cell = &self.pools[index];
                 let Ok(fit) = cell.rules.fit(request) else { continue };
-                let mut pool = cell.pool.lock();
+                let mut pool = cell.pool.lock_hot();
                 if pool.slicer.has_nodes() {
                     if let Some(slice) = pool.place(&fit) {
                         break 'placed slice;
@@ -207,6 +215,12 @@ impl<D: Device> Allocator<D> {
             self.count_allocation();
         }
         Ok(slice)
+    }
+
+    /// [`Allocator::allocate`] off the hot path.
+    #[inline(never)]
+    fn allocate_elsewhere(&self, request: &Request) -> Result<Slice, Error> {
+        self.allocate(request)
     }
 
     /// Indices of the pools that may serve a request, in order.
@@ -228,7 +242,7 @@ impl<D: Device> Allocator<D> {
     /// allocator's. Nothing changes then.
     #[inline]
     pub fn free(&self, id: SliceId) -> Result<(), Error> {
-        self.cell(id)?.pool.lock().free(id, &self.clock)
+        self.cell(id)?.pool.lock_hot().free(id, &self.clock)
     }
 
     /// The slice of a handle, as [`Allocator::allocate`] returned it (or [`Allocator::try_resize`] left it).
@@ -262,6 +276,7 @@ impl<D: Device> Allocator<D> {
     }
 
     /// Locks a pool whose slicer has the nodes for any one operation, getting host memory first if need be.
+    #[cold]
     fn lock_with_nodes<'a>(&self, cell: &'a Cell) -> Result<Guard<'a, Pool>, Error> {
         loop {
             let pool = cell.pool.lock();
@@ -288,6 +303,7 @@ impl<D: Device> Allocator<D> {
     /// [`LiveSlices::Refuse`] while slices are live; [`Error::DeviceFailed`] if the device refuses to take a page
     /// back. The allocator is as usable as before then, and so are its slices (with [`LiveSlices::Free`] they have
     /// been freed if the error came from the device).
+    #[cold]
     pub fn close(&self, live: LiveSlices) -> Result<(), Error> {
         self.can_destroy(live)?;
         self.closing.fetch_add(1, Ordering::AcqRel);
@@ -298,6 +314,7 @@ impl<D: Device> Allocator<D> {
         closed
     }
 
+    #[cold]
     fn give_everything_back(&self, live: LiveSlices) -> Result<(), Error> {
         let busy = |figures: Statistics| {
             let (live, in_flight) = (u64::from(figures.slices), figures.growths_in_flight);
@@ -322,6 +339,7 @@ impl<D: Device> Allocator<D> {
         busy(self.statistics())
     }
 
+    #[cold]
     fn free_everything(&self) {
         let _: ControlFlow<()> = self.walk(|range| {
             if let Some(id) = range.id {
@@ -348,6 +366,7 @@ impl<D: Device> Allocator<D> {
     ///
     /// # Errors
     /// [`Error::Busy`] while a growth or a callback is in flight, and with [`LiveSlices::Refuse`] while slices are live.
+    #[cold]
     pub fn can_destroy(&self, live: LiveSlices) -> Result<(), Error> {
         let in_flight = self.in_flight.load(Ordering::Acquire);
         // A callback may run while its thread is inside; the locks are free then, so looking is safe.

@@ -9,6 +9,7 @@
 //! a chain. The most recently freed page is the head, and the first to be used again.
 #![forbid(unsafe_code)]
 
+use crate::allocator::sizing::Needs;
 use crate::error::Error;
 use crate::metadata::{Array, HostMemory};
 use crate::slicer::Slicer;
@@ -56,6 +57,16 @@ impl SizeIndex {
     }
 
     // ---- room: the memory is got by the owner, outside its lock
+
+    /// The most host memory that an index for `pages` pages asks for.
+    pub(crate) fn add_needs(pages: u32, needs: &mut Needs) {
+        let (mut segment, mut room) = (0, 0u32);
+        while room < pages && (segment as usize) < SEGMENTS {
+            needs.add::<u32>(u64::from(segment_len(segment)));
+            room += segment_len(segment);
+            segment += 1;
+        }
+    }
 
     /// Whether there are buckets for `pages` pages.
     pub(crate) fn has_room(&self, pages: u32) -> bool {

@@ -16,6 +16,7 @@ mod rules;
 mod sliced;
 mod whole;
 
+use crate::allocator::sizing::Needs;
 use crate::clock::Clock;
 use crate::device::DeviceMemory;
 use crate::error::Error;
@@ -112,6 +113,17 @@ impl Pool {
         })
     }
 
+    /// The most host memory that a pool with these rules asks for with that many slices and pages.
+    pub(crate) fn add_needs(rules: &Rules, slices: u32, pages: u32, needs: &mut Needs) -> Result<(), Error> {
+        Slicer::add_needs(rules.largest_range(), !rules.grows(), slices, pages, needs)?;
+        // A record more is promised before it is known that there is no page.
+        Pages::add_needs(pages.saturating_add(1), needs)?;
+        if let Kind::Direct(_) = rules.kind {
+            SizeIndex::add_needs(pages.saturating_add(1), needs);
+        }
+        Ok(())
+    }
+
     // ---- placing and freeing
 
     /// Places a slice in memory that is held already, in constant time. Needs [`Slicer::has_nodes`].
@@ -180,6 +192,7 @@ impl Pool {
     }
 
     /// Whether [`Pool::place`] and [`Pool::scan`] would find room; where to go on if there is more to look at.
+    #[cold]
     pub(crate) fn would_fit(&self, fit: &Fit, scan: Scan) -> Result<bool, Scan> {
         if !self.rules.cuts() {
             return Ok(self.has_whole(fit));
@@ -297,6 +310,7 @@ impl Pool {
     // ---- growing: everything is set aside first, so that the commit cannot fail
 
     /// The host memory that is lacking before a growth can be begun; `None` if nothing is.
+    #[cold]
     pub(crate) fn lacks(&self) -> Result<Option<Metadata>, Error> {
         if !self.pages.has_record() {
             let limit = crate::metadata::CHUNKED_LIMIT;
@@ -334,6 +348,7 @@ impl Pool {
 
     /// Sets aside a page under the cap and the records for it; the page's bytes. Needs [`Slicer::has_nodes`], and nothing
     /// may be lacking.
+    #[cold]
     pub(crate) fn begin_growth(&mut self, fit: &Fit) -> Result<u64, Error> {
         let page = self.claimed_bytes().and_then(|held| {
             let page = self.rules.next_page(fit, held)?;
@@ -367,6 +382,7 @@ impl Pool {
     }
 
     /// Installs the page that a growth got, and places the request that waits for it at its start.
+    #[cold]
     pub(crate) fn commit_growth(&mut self, memory: DeviceMemory, fit: &Fit) -> Slice {
         self.cancel_growth(memory.size);
         self.note_device_allocation();
@@ -412,6 +428,7 @@ impl Pool {
     // ---- giving pages back
 
     /// Takes an idle page out of the slicer. It counts as reserved until [`Pool::returned`] or [`Pool::refused`].
+    #[cold]
     pub(crate) fn begin_return(&mut self, index: u32) -> DeviceMemory {
         let edge = self.pages[index].edge;
         if self.rules.cuts() {
@@ -466,6 +483,7 @@ impl Pool {
     // ---- looking
 
     /// The range of a slot, `None` if the slot is neither slice nor free memory.
+    #[cold]
     pub(crate) fn range(&self, pool: u32, slot: u32, node: &Node) -> Option<Range> {
         let live = node.is_slice();
         if !live && !node.is_free() {
@@ -497,6 +515,7 @@ impl Pool {
         }
     }
 
+    #[cold]
     pub(crate) fn statistics(&self) -> Statistics {
         Statistics {
             reserved: self.pages.reserved(),

@@ -1,7 +1,9 @@
 //! The pages of a pool: which there are, which hold nothing, since when, and when they have to go.
 #![forbid(unsafe_code)]
 
+use crate::allocator::sizing::Needs;
 use crate::device::DeviceMemory;
+use crate::error::Error;
 use crate::metadata::{Chunk, ChunkPlan, Chunked, HostMemory};
 use core::ops::Index;
 
@@ -215,6 +217,11 @@ impl Pages {
             leaving_count: 0,
             stuck_bytes: 0,
         }
+    }
+
+    /// The most host memory that `pages` pages ask for.
+    pub(crate) fn add_needs(pages: u32, needs: &mut Needs) -> Result<(), Error> {
+        Chunked::<Page>::add_needs(pages, needs)
     }
 
     // ---- records: the host memory is got by the owner, outside its lock

@@ -41,6 +41,7 @@ pub(crate) struct Rules {
 }
 
 impl Rules {
+    #[cold]
     pub(crate) fn try_new(options: &PoolOptions, memory_type: &MemoryType) -> Result<Self, Error> {
         let refuse = |field, value| Err(Error::InvalidArgument { field, value });
         let granule = options.granule;
@@ -175,6 +176,7 @@ impl Rules {
     }
 
     /// The configuration as it is in effect.
+    #[cold]
     pub(crate) fn options(&self) -> PoolOptions {
         let mut options = match self.kind {
             Kind::Sliced(sliced) => {

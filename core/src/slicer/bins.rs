@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 use super::nodes::{Node, Nodes};
+use crate::allocator::sizing::Needs;
 use crate::error::Error;
 use crate::int::{mask, select};
 use crate::metadata::{Array, HostMemory};
@@ -38,6 +39,11 @@ impl Bins {
     pub(crate) fn try_new(memory: HostMemory, largest: u32) -> Result<Self, Error> {
         let heads = Array::try_new(memory, class_of(largest) + 1, |_| Ok(Head::default()))?;
         Ok(Self { map: [0; WORDS + 1], heads })
+    }
+
+    /// The most host memory that bins for holes of up to `largest` granules ask for.
+    pub(crate) fn add_needs(largest: u32, needs: &mut Needs) {
+        needs.add::<Head>(u64::from(class_of(largest)) + 1);
     }
 
     /// Makes room for classes up to that of `largest`. Fails without any change.

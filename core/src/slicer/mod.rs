@@ -41,6 +41,7 @@ mod search;
 mod tests;
 mod whole;
 
+use crate::allocator::sizing::Needs;
 use crate::error::Error;
 use crate::int::mask;
 use crate::metadata::{Chunk, ChunkPlan, HostMemory};
@@ -93,6 +94,26 @@ impl Slicer {
             free: 0,
             promised: 0,
         })
+    }
+
+    /// The most host memory that a slicer asks for with that many slices and pages.
+    pub(crate) fn add_needs(
+        largest: u32,
+        equal_pages: bool,
+        slices: u32,
+        pages: u32,
+        needs: &mut Needs,
+    ) -> Result<(), Error> {
+        Bins::add_needs(largest, needs);
+        if !equal_pages {
+            Bins::add_needs(largest, needs);
+        }
+        // Every slice, every page's edge, and a hole in front of each of both; what growths in flight have been promised
+        // is at most what their pages will need; and an operation must not find fewer than it may need.
+        let nodes = u64::from(slices) * 2
+            + u64::from(pages) * u64::from(NODES_PER_OPERATION)
+            + 2 * u64::from(NODES_PER_OPERATION);
+        Nodes::add_needs(nodes, needs)
     }
 
     // ---- nodes: the host memory is got by the owner, outside its lock

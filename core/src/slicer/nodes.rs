@@ -1,5 +1,6 @@
 //! The 32-byte records of slices and holes, addressed by index.
 
+use crate::allocator::sizing::Needs;
 use crate::error::Error;
 use crate::metadata::{Chunk, ChunkPlan, Chunked, HostMemory};
 use crate::slots::GENERATION_RETIRED;
@@ -137,6 +138,12 @@ impl Nodes {
         nodes.reserve(1)?;
         nodes.push(Node::new(Kind::Edge));
         Ok(Self { nodes, unused: Cell::new(0), unused_count: Cell::new(0) })
+    }
+
+    /// The most host memory that `count` nodes ask for, node 0 not counted.
+    pub(crate) fn add_needs(count: u64, needs: &mut Needs) -> Result<(), Error> {
+        let count = u32::try_from(count + 1).unwrap_or(u32::MAX);
+        Chunked::<Node>::add_needs(count, needs)
     }
 
     /// Nodes that [`Nodes::take`] can give out without more host memory.

@@ -99,6 +99,7 @@ impl Slicer {
     }
 
     /// Frees every slice of the one page there is, in O(slots): all handles become stale.
+    #[cold]
     pub(crate) fn clear(&mut self) {
         let mut from = 1;
         while let Some(index) = self.nodes.index_from(from) {
@@ -133,6 +134,7 @@ impl Slicer {
 
     /// Grows or shrinks a slice without moving it. `size` is at most [`Slicer::available_at`] and not 0.
     /// Needs [`Slicer::has_nodes`].
+    #[cold]
     pub(crate) fn resize(&mut self, slot: u32, size: u32) {
         let node = &self.nodes[slot];
         let old = node.size.get();

@@ -1,0 +1,309 @@
+//! Pools: what they are like, and lists of them made from what is known about a device.
+
+use crate::abi::{self, Refusal, Struct, invalid};
+use crate::result::{finish, slicepool_result};
+use slicepool_core::layout::{self, PoolList, Properties};
+use slicepool_core::{Error, NearPage, PoolOptions, PoolType};
+
+/// Every slice has a page of its own, of about its size, which near sizes share one after the other.
+pub const SLICEPOOL_POOL_EXCLUSIVE_PAGES: u32 = 1;
+/// Every slice has a page of its own, of exactly its size rounded up to the granule, which serves that size only.
+pub const SLICEPOOL_POOL_DIRECT: u32 = 2;
+/// Slices are cut from larger pages.
+pub const SLICEPOOL_POOL_SLICED_PAGES: u32 = 3;
+
+/// Requests above `max_slice_size` that fill more than four fifths of a page: taken if the pool has no cap.
+pub const SLICEPOOL_NEAR_PAGE_WHEN_UNCAPPED: u32 = 0;
+/// Such requests are always taken.
+pub const SLICEPOOL_NEAR_PAGE_ALWAYS: u32 = 1;
+/// Such requests are never taken.
+pub const SLICEPOOL_NEAR_PAGE_NEVER: u32 = 2;
+
+/// A pool of an allocator. Sizes are bytes. Fields of other kinds than the pool's own are 0.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct slicepool_pool_options {
+    /// sizeof(slicepool_pool_options), set by the caller.
+    pub struct_size: u32,
+    /// A SLICEPOOL_POOL_ kind. Required.
+    pub kind: u32,
+    /// Sliced pages: size of every page, or with max_page_size of the first, rounded up to the granule. Required.
+    pub page_size: u64,
+    /// Sliced pages: the largest slice the pool takes; 0: as large as a page can be.
+    pub max_slice_size: u64,
+    /// Sliced pages: cap on all pages together: as many whole pages as it can pay for; 0: none. If it cannot pay for one
+    /// page, pages are as small as it is, and if not even for a granule, the pool serves nothing. The cap belongs to this
+    /// pool of this allocator: with an allocator per stream there is one per stream.
+    pub max_pool_size: u64,
+    /// Sliced pages: 0: all pages are equal. Otherwise pages grow with what the pool holds. The next one has an eighth of
+    /// that, at least page_size and at most this; but a larger request gets a page of its own size, rounded up to
+    /// 2 MiB. Before a larger page is taken, those that hold nothing and are too small go back.
+    pub max_page_size: u64,
+    /// Exclusive pages: the largest request the pool takes. A pool with 0 takes requests of size 0, and nothing else.
+    ///
+    /// A page has the request's size, rounded up by at most an eighth. One that is free serves again: the smallest that
+    /// fits, but none of more than twice the request as long as the device gives another.
+    pub max_alloc_size: u64,
+    /// Direct: when no free page has the size, free pages go back, lowest index first, until this many bytes hold the new
+    /// page too, or none is free; 0: no such watermark.
+    pub reclaim_at: u64,
+    /// Every offset and size is a multiple of this power of two, at most 2^32; 0: 256. A page has at most 2^32 - 1.
+    pub granule: u64,
+    /// Pages that hold nothing go back after about this many allocations of the allocator; 0: never by themselves.
+    ///
+    /// A page has a count of staleness, which begins at 4. Using the page again after it held nothing takes 1 off. Every
+    /// dealloc_period / 5 allocations add 1 to each page that holds nothing; at 5 it goes, at most four in one call. So a
+    /// page that was never used again goes at the first check, one that was used again and again after a whole period.
+    pub dealloc_period: u64,
+    /// Bytes that the pool keeps whatever their age.
+    pub keep_bytes: u64,
+    /// Sliced pages: a SLICEPOOL_NEAR_PAGE_ rule.
+    pub near_page: u32,
+    /// 0.
+    pub reserved: u32,
+}
+
+/// What a list of pools depends on. All zero but `struct_size` is a good start.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct slicepool_layout_properties {
+    /// sizeof(slicepool_layout_properties), set by the caller.
+    pub struct_size: u32,
+    /// 0.
+    pub reserved: u32,
+    /// Bytes of the largest page the device gives out; 0: no limit.
+    pub max_page: u64,
+    /// What slices are aligned to, a power of two: the granule of the pools; 0: 256.
+    pub alignment: u64,
+    /// Bytes of the heap that the pages come from; 0: not known.
+    pub heap_size: u64,
+}
+
+// SAFETY: repr(C), no padding on any target (checked by the layout tests), plain numbers.
+unsafe impl Struct for slicepool_pool_options {
+    const NAME: &'static core::ffi::CStr = c"pools";
+}
+// SAFETY: as above.
+unsafe impl Struct for slicepool_layout_properties {
+    const NAME: &'static core::ffi::CStr = c"properties";
+}
+
+impl slicepool_pool_options {
+    /// The options as core's.
+    #[cold]
+    fn to_core(self) -> Result<PoolOptions, Refusal> {
+        let some = |value: u64| (value != 0).then_some(value);
+        self.refuse_foreign_fields()?;
+        let mut pool = match self.kind {
+            SLICEPOOL_POOL_EXCLUSIVE_PAGES => PoolOptions::exclusive_pages(self.max_alloc_size),
+            SLICEPOOL_POOL_DIRECT => PoolOptions::direct(some(self.reclaim_at)),
+            _ => {
+                let largest = if self.max_page_size == 0 { self.page_size } else { u64::MAX };
+                let max_slice_size = some(self.max_slice_size).unwrap_or(largest);
+                PoolOptions::sliced_pages(self.page_size, max_slice_size, some(self.max_pool_size))
+            }
+        };
+        pool.max_page_size = some(self.max_page_size);
+        pool.near_page = match self.near_page {
+            SLICEPOOL_NEAR_PAGE_WHEN_UNCAPPED => NearPage::WhenUncapped,
+            SLICEPOOL_NEAR_PAGE_ALWAYS => NearPage::Always,
+            SLICEPOOL_NEAR_PAGE_NEVER => NearPage::Never,
+            unknown => return Err(invalid(c"near_page", u64::from(unknown))),
+        };
+        pool.granule = some(self.granule).unwrap_or(PoolOptions::DEFAULT_GRANULE);
+        pool.dealloc_period = some(self.dealloc_period);
+        pool.keep_bytes = self.keep_bytes;
+        Ok(pool)
+    }
+
+    /// Refuses a kind that does not exist, and fields that mean something for another kind only.
+    fn refuse_foreign_fields(&self) -> Result<(), Refusal> {
+        let sliced = [
+            (c"page_size", self.page_size),
+            (c"max_slice_size", self.max_slice_size),
+            (c"max_pool_size", self.max_pool_size),
+            (c"max_page_size", self.max_page_size),
+            (c"near_page", u64::from(self.near_page)),
+        ];
+        let exclusive = [(c"max_alloc_size", self.max_alloc_size)];
+        let direct = [(c"reclaim_at", self.reclaim_at)];
+        let none: &[(&'static core::ffi::CStr, u64)] = &[];
+        let foreign = match self.kind {
+            SLICEPOOL_POOL_EXCLUSIVE_PAGES => [&sliced[..], none, &direct],
+            SLICEPOOL_POOL_DIRECT => [&sliced[..], &exclusive, none],
+            SLICEPOOL_POOL_SLICED_PAGES => [none, &exclusive, &direct],
+            unknown => return Err(invalid(c"kind", u64::from(unknown))),
+        };
+        for &(field, value) in foreign.into_iter().flatten().chain([&(c"reserved", u64::from(self.reserved))]) {
+            if value != 0 {
+                return Err(invalid(field, value));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl From<&PoolOptions> for slicepool_pool_options {
+    fn from(pool: &PoolOptions) -> Self {
+        let mut options: Self = abi::zeroed();
+        options.struct_size = size_of::<Self>() as u32;
+        match pool.pool_type {
+            PoolType::ExclusivePages { max_alloc_size } => {
+                options.kind = SLICEPOOL_POOL_EXCLUSIVE_PAGES;
+                options.max_alloc_size = max_alloc_size;
+            }
+            PoolType::Direct { reclaim_at } => {
+                options.kind = SLICEPOOL_POOL_DIRECT;
+                options.reclaim_at = reclaim_at.unwrap_or(0);
+            }
+            PoolType::SlicedPages { page_size, max_slice_size, max_pool_size } => {
+                options.kind = SLICEPOOL_POOL_SLICED_PAGES;
+                options.page_size = page_size;
+                // As large as a page can be, where there is no telling how large.
+                options.max_slice_size = if max_slice_size == u64::MAX { 0 } else { max_slice_size };
+                options.max_pool_size = max_pool_size.unwrap_or(0);
+                options.max_page_size = pool.max_page_size.unwrap_or(0);
+                options.near_page = match pool.near_page {
+                    NearPage::WhenUncapped => SLICEPOOL_NEAR_PAGE_WHEN_UNCAPPED,
+                    NearPage::Always => SLICEPOOL_NEAR_PAGE_ALWAYS,
+                    NearPage::Never => SLICEPOOL_NEAR_PAGE_NEVER,
+                };
+            }
+        }
+        options.granule = pool.granule;
+        options.dealloc_period = pool.dealloc_period.unwrap_or(0);
+        options.keep_bytes = pool.keep_bytes;
+        options
+    }
+}
+
+/// Reads the caller's list of pools.
+///
+/// # Safety
+/// `pools` points to `count` structs of equal size.
+#[cold]
+pub(crate) unsafe fn read_pools(pools: *const slicepool_pool_options, count: u32) -> Result<PoolList, Refusal> {
+    if count as usize > PoolList::MAX {
+        return Err(invalid(c"pool_count", u64::from(count)));
+    }
+    // SAFETY: passed on from the caller.
+    let stride = unsafe { abi::struct_size(pools)? };
+    let mut list = PoolList::new();
+    for i in 0..count {
+        // SAFETY: passed on from the caller.
+        let options = unsafe { abi::element(pools, stride, i)? };
+        list.push(&options.to_core()?)?;
+    }
+    Ok(list)
+}
+
+/// Hands a list of pools out.
+///
+/// # Safety
+/// `properties` is NULL or a struct; `pools` has room for `capacity` elements as large as the first says.
+unsafe fn write_layout(
+    make: fn(&Properties) -> Result<PoolList, Error>,
+    properties: *const slicepool_layout_properties,
+    pools: *mut slicepool_pool_options,
+    capacity: u32,
+    count: *mut u32,
+) -> slicepool_result {
+    let outcome = (|| {
+        // SAFETY: passed on from the caller.
+        let given = if properties.is_null() { abi::zeroed() } else { unsafe { abi::read(properties)? } };
+        let count = abi::out(count, c"count")?;
+        // SAFETY: passed on from the caller.
+        let stride = if capacity == 0 { 0 } else { unsafe { abi::struct_size(pools)? } };
+        if given.reserved != 0 {
+            return Err(invalid(c"reserved", u64::from(given.reserved)));
+        }
+        let mut properties = Properties::new(if given.max_page == 0 { u64::MAX } else { given.max_page });
+        if given.alignment != 0 {
+            properties.alignment = given.alignment;
+        }
+        if given.heap_size != 0 {
+            properties.heap_size = given.heap_size;
+        }
+        let list = make(&properties)?;
+        if list.len() <= capacity as usize {
+            for (i, pool) in list.iter().enumerate() {
+                // SAFETY: the element is one of the `capacity` ones. Those after the first need not be initialised.
+                unsafe {
+                    let at = pools.byte_add(stride as usize * i);
+                    abi::zero(at, stride);
+                    abi::write(at, stride, &slicepool_pool_options::from(pool));
+                }
+            }
+        }
+        // SAFETY: not NULL, the caller provides it.
+        unsafe { count.write(list.len() as u32) };
+        Ok(())
+    })();
+    finish(outcome)
+}
+
+/// Two pools for programs of any size, which an allocator gets by default: pages of 4 MiB for requests up to 64 KiB, and
+/// pages that grow with what is held, from 4 MiB to 256 MiB and an eighth of the heap, for the others. Pages that hold
+/// nothing go back after about 1,024 allocations. A program that allocates one byte takes 4 MiB.
+///
+/// @param properties  may be NULL for the defaults
+/// @param pools       `capacity` structs, of which the first has its struct_size set; written only if the whole list
+///                    fits; may be NULL if capacity is 0. Change them as you like and pass them to
+///                    slicepool_allocator_create()
+/// @param count       set to the number of pools of the list
+/// @return SLICEPOOL_ERROR_INVALID_ARGUMENT (an alignment that is no power of two, or larger than max_page),
+///         SLICEPOOL_ERROR_VERSION_MISMATCH
+///
+/// Threads: any. Cost: constant.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slicepool_layout_adaptive(
+    properties: *const slicepool_layout_properties,
+    pools: *mut slicepool_pool_options,
+    capacity: u32,
+    count: *mut u32,
+) -> slicepool_result {
+    // SAFETY: the caller passes what the header demands.
+    unsafe { write_layout(layout::adaptive, properties, pools, capacity, count) }
+}
+
+/// A few pools of sliced pages, each for slices well below its page, in steps of four; one exclusive page for each larger
+/// request; and one for requests of size 0. As slicepool_layout_adaptive() in all else.
+///
+/// Threads: any. Cost: constant.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slicepool_layout_sub_slices(
+    properties: *const slicepool_layout_properties,
+    pools: *mut slicepool_pool_options,
+    capacity: u32,
+    count: *mut u32,
+) -> slicepool_result {
+    // SAFETY: the caller passes what the header demands.
+    unsafe { write_layout(layout::sub_slices, properties, pools, capacity, count) }
+}
+
+/// A page for each slice, in up to 24 pools whose sizes form a geometric series from 32 KiB to the largest page. As
+/// slicepool_layout_adaptive() in all else.
+///
+/// Threads: any. Cost: constant, some 100 microseconds.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slicepool_layout_exclusive_pages(
+    properties: *const slicepool_layout_properties,
+    pools: *mut slicepool_pool_options,
+    capacity: u32,
+    count: *mut u32,
+) -> slicepool_result {
+    // SAFETY: the caller passes what the header demands.
+    unsafe { write_layout(layout::exclusive_pages, properties, pools, capacity, count) }
+}
+
+/// sizeof(slicepool_pool_options) as the library sees it, for bindings.
+#[unsafe(no_mangle)]
+pub extern "C" fn slicepool_sizeof_pool_options() -> u32 {
+    size_of::<slicepool_pool_options>() as u32
+}
+
+/// sizeof(slicepool_layout_properties) as the library sees it, for bindings.
+#[unsafe(no_mangle)]
+pub extern "C" fn slicepool_sizeof_layout_properties() -> u32 {
+    size_of::<slicepool_layout_properties>() as u32
+}
