@@ -32,6 +32,7 @@ pub(crate) struct Growth {
     pub(crate) max_page_size: u64,
     /// Bytes of the largest page there can be.
     limit: u64,
+    granule: u64,
 }
 
 impl Sliced {
@@ -61,6 +62,7 @@ impl Sliced {
         let growth = options.max_page_size.map(|largest| Growth {
             max_page_size: align_down(largest, granule).min(limit).max(page),
             limit: limit.min(align_down(cap, granule)),
+            granule,
         });
         let largest = growth.map_or(page_size.min(page), |growth| growth.limit);
         Ok(Self {
@@ -108,7 +110,8 @@ impl Sliced {
         let page = match self.growth {
             None => self.page_size,
             Some(growth) => {
-                let usual = (reserved / GROWTH_SHARE).clamp(self.page_size, growth.max_page_size);
+                let share = align_down(reserved / GROWTH_SHARE, growth.granule);
+                let usual = share.clamp(self.page_size, growth.max_page_size);
                 let needed = size.checked_next_multiple_of(GROWTH_UNIT).unwrap_or(u64::MAX).min(growth.limit);
                 // The last page before the cap has what is left.
                 usual.max(if size <= usual { 0 } else { needed }).min(room)
