@@ -203,10 +203,12 @@ impl<D: Device> Allocator<D> {
                 let cell = &self.pools[index];
                 let Ok(fit) = cell.rules.fit(request) else { continue };
                 let mut pool = cell.pool.lock_hot();
-                if pool.slicer.has_nodes() {
-                    if let Some(slice) = pool.place(&fit) {
-                        break 'placed slice;
-                    }
+                if !pool.slicer.has_nodes() {
+                    // Its turn is now, not after the others.
+                    break;
+                }
+                if let Some(slice) = pool.place(&fit) {
+                    break 'placed slice;
                 }
             }
             self.allocate_slowly(request)?
