@@ -50,8 +50,9 @@ impl Clock {
 
     /// The turn, unless another call has it.
     pub(crate) fn take_ageing_turn(&self) -> Option<AgeingTurn<'_>> {
-        // Pages are guarded by their pools' locks: nothing is published by this.
-        (self.ageing.swap(1, Ordering::Relaxed) == 0).then_some(AgeingTurn(self))
+        // Pages are guarded by their pools' locks: nothing is published by this. A turn that is not taken must not be made
+        // either, since it would be given up where it is dropped.
+        (self.ageing.swap(1, Ordering::Relaxed) == 0).then(|| AgeingTurn(self))
     }
 }
 
