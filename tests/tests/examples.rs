@@ -54,6 +54,32 @@ fn space_shows_a_descriptor_table() {
 }
 
 #[test]
+fn pools_print_a_table_of_what_each_pool_does() {
+    let printed = example("pools");
+    let row = |name: &str| -> Vec<u64> {
+        line(&printed, name).split_whitespace().skip(1).map(|cell| cell.parse().expect("a number")).collect()
+    };
+    let (small, large, targets) = (row("small"), row("large"), row("targets"));
+    for row in [&small, &large, &targets] {
+        let [reserved, in_use, padding, free, pages, peak, largest, device] = row[..] else {
+            panic!("a table of other columns: {printed}")
+        };
+        assert_eq!(reserved, in_use + padding + free);
+        assert!(pages <= peak && largest != 0 && device >= pages);
+    }
+    // One page serves the constants of every frame.
+    assert_eq!((small[0], small[1], small[4], small[7]), (1 << 20, 0, 1, 1));
+    assert!(small[6] < 8064);
+    // The textures live at the end, with a quarter of what they need on top at most.
+    assert!(large[0] < large[1] / 4 * 5, "{large:?}");
+    // Four targets are in use; those of the first size have given way to those of the last.
+    let target = 1920 * 1080 * 8;
+    assert_eq!((targets[1], targets[6]), (5 * target, 2 * target));
+    assert!(targets[0] <= 128 << 20 && targets[7] > targets[5], "{targets:?}");
+    assert!(line(&printed, "held:").ends_with("at the end 0"));
+}
+
+#[test]
 fn the_c_program_in_the_readme_runs() {
     let readme = fs::read_to_string(root().join("README.md")).expect("the file is there");
     let program = readme.split("```c\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a C program");

@@ -40,8 +40,9 @@ impl Pool {
     /// be `close`.
     fn find_exclusive(&self, fit: &Fit, close: bool) -> u32 {
         let Kind::Exclusive(exclusive) = &self.rules.kind else { return 0 };
+        // Which may be smaller than a new one: the steps of smaller requests are narrower.
+        let hole = self.slicer.find_whole(fit.size);
         let least = exclusive.page_for(fit.size);
-        let hole = self.slicer.find_whole(least);
         let size = self.slicer.node(hole).size.get();
         let twice = fit.requested.saturating_mul(2);
         if close && size > least && self.rules.bytes(size) > twice { 0 } else { hole }

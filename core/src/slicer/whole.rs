@@ -80,9 +80,11 @@ impl Slicer {
         self.bins.unlink(&self.nodes, &self.nodes[hole]);
     }
 
-    /// The first free page of the lowest class at or above that of `size`; 0 if there is none. The smallest there is where
-    /// the pages of a class are equal.
+    /// The first free page of the lowest class with pages of at least `size`, where the pages of a class are equal; 0 if
+    /// there is none.
     pub(crate) fn find_whole(&self, size: u32) -> u32 {
-        self.bins.first(self.bins.at_or_above(class_of(size)))
+        let class = class_of(size);
+        let hole = self.bins.first(self.bins.at_or_above(class));
+        if self.nodes[hole].size.get() >= size { hole } else { self.bins.first(self.bins.at_or_above(class + 1)) }
     }
 }
