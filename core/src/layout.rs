@@ -105,13 +105,13 @@ impl Default for PoolList {
 impl Deref for PoolList {
     type Target = [PoolOptions];
     fn deref(&self) -> &[PoolOptions] {
-        &self.pools[..self.len]
+        self.pools.get(..self.len).unwrap_or_default()
     }
 }
 
 impl DerefMut for PoolList {
     fn deref_mut(&mut self) -> &mut [PoolOptions] {
-        &mut self.pools[..self.len]
+        self.pools.get_mut(..self.len).unwrap_or_default()
     }
 }
 
@@ -152,8 +152,10 @@ pub fn adaptive(properties: &Properties) -> Result<PoolList, Error> {
 #[cold]
 pub fn sub_slices(properties: &Properties) -> Result<PoolList, Error> {
     let limit = properties.largest_page()?;
-    let mut ladder = [(0, 0); PoolList::MAX];
-    let (mut steps, mut page, mut base) = (0, limit, 1);
+    let mut pools = PoolList::new();
+    pools.push(&PoolOptions::exclusive_pages(0))?;
+    // From the largest page down, each with slices of a smaller part of it...
+    let (mut page, mut part) = (limit, 1);
     while page >= 32 * MIB {
         let quarter = align_up(page / 4, properties.alignment).unwrap_or(page);
         if quarter == page {
@@ -161,14 +163,12 @@ pub fn sub_slices(properties: &Properties) -> Result<PoolList, Error> {
             break;
         }
         page = quarter;
-        ladder[steps] = (page, page >> base);
-        steps += 1;
-        base += 1;
+        pools.push(&PoolOptions::sliced_pages(page, page >> part, None))?;
+        part += 1;
     }
-    let mut pools = PoolList::new();
-    pools.push(&PoolOptions::exclusive_pages(0))?;
-    for &(page, slice) in ladder[..steps].iter().rev() {
-        pools.push(&PoolOptions::sliced_pages(page, slice, None))?;
+    // ...and tried from the smallest up.
+    if let Some(ladder) = pools.get_mut(1..) {
+        ladder.reverse();
     }
     pools.push(&PoolOptions::exclusive_pages(limit).with_dealloc_period(Some(period_for(limit))))?;
     for pool in pools.iter_mut() {
