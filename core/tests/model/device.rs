@@ -38,16 +38,19 @@ pub(crate) enum Event {
     /// A good page.
     Page {
         pool: usize,
+        size: u64,
         handle: u64,
     },
     /// No page; the library must make `error` of it.
     NoPage {
         pool: usize,
+        size: u64,
         error: Error,
     },
     /// A page that the library must refuse with `error` and give back.
     BadPage {
         pool: usize,
+        size: u64,
         handle: u64,
         error: Error,
     },
@@ -61,6 +64,25 @@ pub(crate) enum Event {
     },
 }
 
+/// Events in order, to be accounted for one by one.
+pub(crate) type Events = VecDeque<Event>;
+
+impl Event {
+    /// Of a request for a page: for which pool, and of how many bytes.
+    pub(crate) fn request(&self) -> Option<(usize, u64)> {
+        match *self {
+            Event::Page { pool, size, .. } | Event::NoPage { pool, size, .. } | Event::BadPage { pool, size, .. } => {
+                Some((pool, size))
+            }
+            _ => None,
+        }
+    }
+
+    pub(crate) fn is_return_of(&self, page: u64) -> bool {
+        matches!(*self, Event::Returned { handle } | Event::NotReturned { handle, .. } if handle == page)
+    }
+}
+
 #[derive(Debug)]
 struct State {
     held: BTreeMap<u64, DeviceMemory>,
@@ -70,7 +92,7 @@ struct State {
     bytes: u64,
     answers: VecDeque<Answer>,
     refuse_returns: u8,
-    events: Vec<Event>,
+    events: Events,
     broken_rule: Option<String>,
 }
 
@@ -80,15 +102,13 @@ pub(crate) struct VirtualDevice {
     naming: Naming,
     /// Bytes it has.
     limit: u64,
-    /// Size of each pool's pages.
-    page_sizes: Vec<u64>,
     /// Alignment each pool's pages must be asked for.
     alignments: Vec<u64>,
     state: Rc<RefCell<State>>,
 }
 
 impl VirtualDevice {
-    pub(crate) fn new(naming: Naming, limit: u64, page_sizes: Vec<u64>, alignments: Vec<u64>) -> Self {
+    pub(crate) fn new(naming: Naming, limit: u64, alignments: Vec<u64>) -> Self {
         let state = State {
             held: BTreeMap::new(),
             free_names: Vec::new(),
@@ -97,10 +117,10 @@ impl VirtualDevice {
             bytes: 0,
             answers: VecDeque::new(),
             refuse_returns: 0,
-            events: Vec::new(),
+            events: Events::new(),
             broken_rule: None,
         };
-        Self { naming, limit, page_sizes, alignments, state: Rc::new(RefCell::new(state)) }
+        Self { naming, limit, alignments, state: Rc::new(RefCell::new(state)) }
     }
 
     /// Says what to answer to the next requests, and how many pages not to take back.
@@ -111,7 +131,7 @@ impl VirtualDevice {
     }
 
     /// What happened since the last call, or the rule that the library has broken.
-    pub(crate) fn take_events(&self) -> Result<Vec<Event>, String> {
+    pub(crate) fn take_events(&self) -> Result<Events, String> {
         let mut state = self.state.borrow_mut();
         match state.broken_rule.take() {
             Some(rule) => Err(rule),
@@ -149,10 +169,11 @@ impl Device for VirtualDevice {
     fn allocate(&self, request: &PageRequest) -> Result<DeviceMemory, DeviceError> {
         let state = &mut *self.state.borrow_mut();
         let pool = request.pool as usize;
-        if (request.size, request.alignment) != (self.page_sizes[pool], self.alignments[pool]) || request.size == 0 {
+        if self.alignments.get(pool) != Some(&request.alignment) || request.size == 0 {
             state.broken_rule = Some(format!("the device was asked for {request:?}"));
         }
-        let no_room = self.limit - state.bytes < request.size;
+        let size = request.size;
+        let no_room = self.limit - state.bytes < size;
         let can_misalign = self.naming != Naming::Handle && request.alignment > 1;
         let answer = match state.answers.pop_front().unwrap_or(Answer::Page) {
             Answer::Page | Answer::Misaligned if no_room => Answer::OutOfMemory,
@@ -163,7 +184,7 @@ impl Device for VirtualDevice {
         let fault = |fault, code| Error::DeviceFailed { fault, code };
         let (error, result) = match answer {
             Answer::OutOfMemory => {
-                let error = Error::OutOfDeviceMemory { size: request.size, code: -2 };
+                let error = Error::OutOfDeviceMemory { size, code: -2 };
                 (error, Err(DeviceError::OutOfMemory(-2)))
             }
             Answer::Failed => (fault(DeviceFault::Reported, -4), Err(DeviceError::Failed(-4))),
@@ -178,17 +199,17 @@ impl Device for VirtualDevice {
                 let memory = state.name_page(self.naming, request, misaligned);
                 let handle = memory.handle;
                 state.held.insert(handle, memory);
-                state.bytes += request.size;
-                state.events.push(if misaligned {
-                    Event::BadPage { pool, handle, error: fault(DeviceFault::Misaligned, 0) }
+                state.bytes += size;
+                state.events.push_back(if misaligned {
+                    Event::BadPage { pool, size, handle, error: fault(DeviceFault::Misaligned, 0) }
                 } else {
-                    Event::Page { pool, handle }
+                    Event::Page { pool, size, handle }
                 });
                 // The library must fill in the size by itself.
                 return Ok(DeviceMemory { size: 0, ..memory });
             }
         };
-        state.events.push(Event::NoPage { pool, error });
+        state.events.push_back(Event::NoPage { pool, size, error });
         result
     }
 
@@ -202,7 +223,7 @@ impl Device for VirtualDevice {
         if state.refuse_returns != 0 {
             state.refuse_returns -= 1;
             let code = -i32::from(state.refuse_returns) - 10;
-            state.events.push(Event::NotReturned { handle, code });
+            state.events.push_back(Event::NotReturned { handle, code });
             return Err(DeviceError::Failed(code));
         }
         state.held.remove(&handle);
@@ -210,7 +231,7 @@ impl Device for VirtualDevice {
         if self.naming != Naming::Handle {
             state.free_names.push(*memory);
         }
-        state.events.push(Event::Returned { handle });
+        state.events.push_back(Event::Returned { handle });
         Ok(())
     }
 }

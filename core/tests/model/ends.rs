@@ -42,12 +42,10 @@ impl Subject {
             self.check_everything(0)?;
         }
         for attempt in 0..2 {
+            let ids = self.ids_in_order();
             let closed = self.allocator.close(LiveSlices::Free);
-            for id in self.model.handles.live.clone() {
-                self.model.free(id);
-            }
-            // In which order they were freed is not said.
-            self.model.forget_idle_order();
+            // They are freed as a walk shows them.
+            ids.iter().for_each(|id| self.model.free(id.to_raw()));
             self.slices.clear();
             self.trimmed(0, closed)?;
             self.check_everything(0)?;

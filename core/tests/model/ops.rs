@@ -74,7 +74,9 @@ pub(crate) fn size() -> impl Strategy<Value = Size> {
 
 fn small_size() -> impl Strategy<Value = Size> {
     let less = prop_oneof![Just(0), Just(1), any::<u32>()];
-    (1u8..25, less).prop_map(|(count, less)| Size::Granules { count, less })
+    // Around powers of two the steps between sizes change, of size classes and of pages.
+    let count = prop_oneof![20 => 1u8..25, 1 => 30u8..36, 1 => 62u8..68, 1 => 126u8..132];
+    (count, less).prop_map(|(count, less)| Size::Granules { count, less })
 }
 
 /// A size and an alignment, right in themselves far more often than not.
@@ -82,10 +84,35 @@ pub(crate) fn request() -> impl Strategy<Value = (Size, Alignment)> {
     (size(), alignment())
 }
 
-/// A size and an alignment that many pools take.
-pub(crate) fn small_request() -> impl Strategy<Value = (Size, Alignment)> {
+/// What is asked of an allocator.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ask {
+    pub(crate) size: Size,
+    pub(crate) alignment: Alignment,
+    /// The pool that both are measured by, counted round and round.
+    pub(crate) measure: u8,
+    /// The only pool that may serve it, if it says so.
+    pub(crate) pool: Option<u32>,
+}
+
+/// A request that is right in itself far more often than not.
+pub(crate) fn ask() -> impl Strategy<Value = Ask> {
+    ask_for(request())
+}
+
+/// A request that many pools take.
+pub(crate) fn small_ask() -> impl Strategy<Value = Ask> {
     let doublings = (0u8..4).prop_map(|doublings| Alignment::Granule { doublings });
-    (small_size(), prop_oneof![2 => Just(Alignment::One), 1 => doublings])
+    ask_for((small_size(), prop_oneof![2 => Just(Alignment::One), 1 => doublings]))
+}
+
+fn ask_for(request: impl Strategy<Value = (Size, Alignment)>) -> impl Strategy<Value = Ask> {
+    let pool = prop_oneof![
+        60 => Just(None),
+        10 => (0u32..3).prop_map(Some),
+        1 => prop_oneof![3u32..6, any::<u32>()].prop_map(Some),
+    ];
+    (request, 0u8..12, pool).prop_map(|((size, alignment), measure, pool)| Ask { size, alignment, measure, pool })
 }
 
 /// An alignment.

@@ -1,6 +1,6 @@
 //! What must be true, kept in the plainest way: per page a sorted map of live ranges. Free ranges are what is between.
 
-use slicepool_core::Error;
+use slicepool_core::{Error, Request};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// What one step of a test comes to: a failure is a sentence.
@@ -24,12 +24,30 @@ pub(crate) struct Live {
     pub(crate) requested: u64,
 }
 
-/// A page: what lies in it by offset, and when it became idle if nothing does.
+/// How stale a page is when it is new, and when it has to go.
+const STALE_AT_FIRST: u8 = 4;
+pub(crate) const STALE: u8 = 5;
+
+/// A page: what lies in it by offset, and what is known of its past.
 #[derive(Clone, Debug)]
 pub(crate) struct Page {
     pub(crate) size: u64,
     pub(crate) live: BTreeMap<u64, Live>,
+    /// Its place among the pages of its pool.
+    pub(crate) index: u32,
+    /// Counts pages in the order in which they came.
+    pub(crate) serial: u64,
+    /// When it became idle, if it is.
     pub(crate) idle_since: u64,
+    pub(crate) staleness: u8,
+    /// The check of its pool that found an idle page too old.
+    pub(crate) expired_at: Option<u64>,
+}
+
+impl Page {
+    pub(crate) fn new(size: u64, index: u32, serial: u64) -> Self {
+        Self { size, live: BTreeMap::new(), index, serial, idle_since: 0, staleness: STALE_AT_FIRST, expired_at: None }
+    }
 }
 
 /// A range as the subject shows it. `requested` is `None` where the subject does not say.
@@ -59,18 +77,20 @@ pub(crate) struct Figures {
 #[derive(Clone, Debug)]
 pub(crate) struct Books {
     pub(crate) granule: u64,
+    /// Whether every slice fills a page.
+    whole_pages: bool,
     pub(crate) pages: BTreeMap<u64, Page>,
     pub(crate) in_use: u64,
     pub(crate) in_use_peak: u64,
+    pub(crate) largest_allocation: u64,
 }
 
 impl Books {
-    pub(crate) fn new(granule: u64) -> Self {
-        Self { granule, pages: BTreeMap::new(), in_use: 0, in_use_peak: 0 }
+    pub(crate) fn new(granule: u64, whole_pages: bool) -> Self {
+        Self { granule, whole_pages, pages: BTreeMap::new(), in_use: 0, in_use_peak: 0, largest_allocation: 0 }
     }
 
-    pub(crate) fn add_page(&mut self, handle: u64, size: u64) -> Checked {
-        let page = Page { size, live: BTreeMap::new(), idle_since: 0 };
+    pub(crate) fn add_page(&mut self, handle: u64, page: Page) -> Checked {
         ensure!(self.pages.insert(handle, page).is_none(), "page {handle} is there twice");
         Ok(())
     }
@@ -78,6 +98,16 @@ impl Books {
     /// `size` rounded up to the granule.
     pub(crate) fn rounded(&self, size: u64) -> u128 {
         u128::from(size).next_multiple_of(u128::from(self.granule))
+    }
+
+    /// Bytes that a slice of `size` bytes takes in a page of `page` bytes.
+    pub(crate) fn taken(&self, size: u64, page: u64) -> u128 {
+        if self.whole_pages { u128::from(page) } else { self.rounded(size) }
+    }
+
+    /// Pages that hold nothing.
+    pub(crate) fn idle(&self) -> impl Iterator<Item = (u64, &Page)> {
+        self.pages.iter().filter(|(_, page)| page.live.is_empty()).map(|(&handle, page)| (handle, page))
     }
 
     /// Every free range: page, offset, size.
@@ -95,12 +125,14 @@ impl Books {
 
     /// Whether any free range holds a slice of `size` bytes at that alignment.
     pub(crate) fn fits(&self, size: u64, alignment: u64) -> bool {
-        let size = self.rounded(size);
-        let alignment = u128::from(alignment.max(self.granule));
-        self.free_ranges().any(|(_, offset, free)| {
-            let start = u128::from(offset).next_multiple_of(alignment);
-            start + size <= u128::from(offset) + u128::from(free)
-        })
+        let request = Request::new(size).aligned(alignment);
+        self.free_ranges().any(|(_, offset, free)| self.fits_in(offset, free, &request))
+    }
+
+    /// Whether a free range holds a slice.
+    pub(crate) fn fits_in(&self, offset: u64, free: u64, request: &Request) -> bool {
+        let start = u128::from(offset).next_multiple_of(u128::from(request.alignment.max(self.granule)));
+        start + self.rounded(request.size) <= u128::from(offset) + u128::from(free)
     }
 
     pub(crate) fn largest_free(&self) -> u64 {
@@ -109,34 +141,35 @@ impl Books {
 
     /// Enters a slice that the subject says it has placed.
     pub(crate) fn place(&mut self, handle: u64, offset: u64, slice: Live, alignment: u64) -> Checked {
-        let expected = self.rounded(slice.requested);
-        ensure!(u128::from(slice.size) == expected, "a slice has {} bytes instead of {expected}", slice.size);
         ensure!(
             offset % self.granule == 0 && offset % alignment == 0,
             "offset {offset} is not a multiple of {alignment}"
         );
-        let Some(page) = self.pages.get_mut(&handle) else { return Err(format!("there is no page {handle}")) };
+        let Some(page) = self.pages.get(&handle) else { return Err(format!("there is no page {handle}")) };
+        let expected = self.taken(slice.requested, page.size);
+        ensure!(u128::from(slice.size) == expected, "a slice has {} bytes instead of {expected}", slice.size);
         let inside = offset.checked_add(slice.size).is_some_and(|end| end <= page.size);
         ensure!(inside, "offset {offset} + {} is outside of the page", slice.size);
         let before = page.live.range(..offset + slice.size).next_back();
         if let Some((start, other)) = before {
             ensure!(start + other.size <= offset, "{slice:?} at {offset} overlaps {other:?} at {start}");
         }
-        page.live.insert(offset, slice);
+        if let Some(page) = self.pages.get_mut(&handle) {
+            page.live.insert(offset, slice);
+        }
         self.in_use += slice.requested;
-        self.in_use_peak = self.in_use_peak.max(self.in_use);
+        self.note(slice.requested);
         Ok(())
     }
 
     /// Takes a slice out; its page becomes idle `now` if it was the last.
-    pub(crate) fn remove(&mut self, handle: u64, offset: u64, now: u64) -> Live {
+    pub(crate) fn remove(&mut self, handle: u64, offset: u64, now: u64) {
         let page = self.pages.get_mut(&handle).expect("the oracle knows the page");
         let live = page.live.remove(&offset).expect("the oracle knows the slice");
         if page.live.is_empty() {
             page.idle_since = now;
         }
         self.in_use -= live.requested;
-        live
     }
 
     /// Bytes a slice could have where it lies.
@@ -147,29 +180,22 @@ impl Books {
     }
 
     pub(crate) fn resize(&mut self, handle: u64, offset: u64, requested: u64) {
-        let size = self.rounded(requested) as u64;
+        let size = self.taken(requested, self.pages[&handle].size) as u64;
         let page = self.pages.get_mut(&handle).expect("the oracle knows the page");
         let live = page.live.get_mut(&offset).expect("the oracle knows the slice");
         self.in_use = self.in_use - live.requested + requested;
-        self.in_use_peak = self.in_use_peak.max(self.in_use);
         (live.size, live.requested) = (size, requested);
+        self.note(requested);
     }
 
-    /// Forgets in which order pages became idle: a refused batch may have been in any of them.
-    pub(crate) fn forget_idle_order(&mut self, now: u64) {
-        for page in self.pages.values_mut().filter(|page| page.live.is_empty()) {
-            page.idle_since = now;
-        }
+    fn note(&mut self, requested: u64) {
+        self.in_use_peak = self.in_use_peak.max(self.in_use);
+        self.largest_allocation = self.largest_allocation.max(requested);
     }
 
-    /// Since when the page has been idle that has been so the longest.
-    pub(crate) fn oldest_idle(&self) -> Option<u64> {
-        self.pages.values().filter(|page| page.live.is_empty()).map(|page| page.idle_since).min()
-    }
-
-    /// Since when a page has been idle, if it is.
-    pub(crate) fn idle_since(&self, handle: u64) -> Option<u64> {
-        self.pages.get(&handle).filter(|page| page.live.is_empty()).map(|page| page.idle_since)
+    /// The page that has been idle the longest.
+    pub(crate) fn oldest_idle(&self) -> Option<(u64, &Page)> {
+        self.idle().min_by_key(|(_, page)| page.idle_since)
     }
 
     /// What the subject shows must be exactly the live ranges and the gaps between them, so every page is tiled, and
@@ -225,7 +251,7 @@ pub(crate) struct Place {
 }
 
 /// Every handle ever given out.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Handles {
     places: HashMap<u64, Place>,
     /// Live handles, so that a number can choose one.

@@ -1,7 +1,7 @@
 //! Spaces against the model.
 
 use crate::ops::{Alignment, Pick, Scale, Size, pick, request, size};
-use crate::oracle::{Books, Checked, Handles, Live, Place, Shown, check_bound, check_error, ensure};
+use crate::oracle::{Books, Checked, Handles, Live, Page, Place, Shown, check_bound, check_error, ensure};
 use crate::run::Case;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -108,8 +108,8 @@ impl Subject {
             (Err(found), Err(expected)) if found == expected => return Ok(None),
             (found, _) => return Err(format!("try_new answers {:?} instead of {expected:?}", found.map(|_| ()))),
         };
-        let mut books = Books::new(granule);
-        books.add_page(PAGE, size / granule * granule)?;
+        let mut books = Books::new(granule, false);
+        books.add_page(PAGE, Page::new(size / granule * granule, 0, 0))?;
         let stranger = Space::try_new(SpaceOptions::new(100)).map_err(|error| error.to_string())?;
         Ok(Some(Self { space, books, handles: Handles::default(), granule, stranger }))
     }
