@@ -10,7 +10,7 @@ use common::{K, M};
 use slicepool_core::{Allocator, AllocatorOptions, Error, PoolOptions, Request, Slice, SliceId};
 use std::collections::HashSet;
 
-fn free_all(allocator: &Allocator<&LedgerDevice>, slices: &[Slice], order: &[usize]) {
+fn free_in_order(allocator: &Allocator<&LedgerDevice>, slices: &[Slice], order: &[usize]) {
     for &index in order {
         allocator.free(slices[index].id).unwrap();
     }
@@ -203,7 +203,7 @@ fn above_the_watermark_free_pages_go_back_lowest_index_first_until_the_new_one_f
         let device = LedgerDevice::new();
         let allocator = over(&device, &[direct(Some(7 * M))]);
         let slices = [M, 2 * M, 3 * M].map(|size| place(&allocator, size));
-        free_all(&allocator, &slices, &order);
+        free_in_order(&allocator, &slices, &order);
         assert_eq!(device.taken(), 0);
         allocate(&allocator, 4 * M);
         assert_eq!(slices.map(|slice| device.is_out(slice.memory)), [false, false, true]);
@@ -219,7 +219,7 @@ fn a_new_page_that_reaches_the_watermark_exactly_costs_nothing() {
         let device = LedgerDevice::new();
         let allocator = over(&device, &[direct(Some(watermark))]);
         let slices = [M, 2 * M, 3 * M].map(|size| place(&allocator, size));
-        free_all(&allocator, &slices, &[0, 1, 2]);
+        free_in_order(&allocator, &slices, &[0, 1, 2]);
         allocate(&allocator, 4 * M);
         assert_eq!(device.pages(), kept + 1, "watermark {watermark}");
         assert_agree(&allocator, &device);
@@ -232,7 +232,7 @@ fn live_pages_stay_above_the_watermark_and_go_when_they_are_free_and_in_the_way(
     let allocator = over(&device, &[direct(Some(1024))]);
     let slices = [(); 2].map(|()| place(&allocator, 4096));
     assert_eq!(allocator.statistics().reserved, 8192);
-    free_all(&allocator, &slices, &[0, 1]);
+    free_in_order(&allocator, &slices, &[0, 1]);
     // Freeing alone gives nothing back.
     assert_eq!(allocator.statistics().reserved, 8192);
     allocate(&allocator, 64);
@@ -246,7 +246,7 @@ fn a_page_that_serves_again_gives_nothing_back_above_the_watermark() {
     let device = LedgerDevice::new();
     let allocator = over(&device, &[direct(Some(0))]);
     let slices = [K, 2 * K, 3 * K].map(|size| place(&allocator, size));
-    free_all(&allocator, &slices, &[0, 1, 2]);
+    free_in_order(&allocator, &slices, &[0, 1, 2]);
     for size in [2 * K, K, 3 * K] {
         touch(&allocator, size);
     }
@@ -262,7 +262,7 @@ fn a_device_that_keeps_what_is_above_the_watermark_gets_the_request_all_the_same
     let device = LedgerDevice::new();
     let allocator = over(&device, &[direct(Some(4 * K))]);
     let slices = [K, 2 * K].map(|size| place(&allocator, size));
-    free_all(&allocator, &slices, &[0, 1]);
+    free_in_order(&allocator, &slices, &[0, 1]);
     device.keep_everything(true);
     allocate(&allocator, 3 * K);
     let figures = allocator.statistics();

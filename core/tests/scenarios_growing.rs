@@ -4,7 +4,7 @@ mod common;
 
 use common::books::{Snapshot, assert_agree};
 use common::devices::{KEPT, LedgerDevice, NONE_LEFT};
-use common::pools::{allocate, capped, full, growing, options, over, place, touch};
+use common::pools::{allocate, capped, free_all, full, growing, options, over, place, touch};
 use common::random::Random;
 use common::{G, K, M};
 use slicepool_core::layout::{self, Properties};
@@ -14,12 +14,6 @@ use slicepool_core::{Allocator, AllocatorOptions, DeviceFault, Error, MemoryType
 fn adaptive(device: &LedgerDevice) -> Allocator<&LedgerDevice> {
     let pools = layout::adaptive(&Properties::new(u64::MAX)).unwrap();
     Allocator::try_new(device, &pools, AllocatorOptions::default()).unwrap()
-}
-
-fn free_all(allocator: &Allocator<&LedgerDevice>, slices: &[Slice]) {
-    for slice in slices {
-        allocator.free(slice.id).unwrap();
-    }
 }
 
 // ---- how large a page is

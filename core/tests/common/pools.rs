@@ -65,6 +65,12 @@ pub(crate) fn touch<D: Device>(allocator: &Allocator<D>, size: u64) -> Slice {
     slice
 }
 
+pub(crate) fn free_all<D: Device>(allocator: &Allocator<D>, slices: &[Slice]) {
+    for slice in slices {
+        allocator.free(slice.id).unwrap();
+    }
+}
+
 /// The capacity error with no growth under way.
 pub(crate) fn full(size: u64, capacity: u64, in_use: u64, largest_free: u64) -> Error {
     Error::PoolCapacityExceeded { size, capacity, in_use, largest_free, growths_in_flight: 0 }
