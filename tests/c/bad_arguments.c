@@ -27,6 +27,9 @@ static void null_is_an_error_and_not_a_crash(void) {
   slicepool_request request = request_of(100);
   slicepool_slice slice = SLICEPOOL_SLICE_INIT;
   slicepool_statistics figures = SLICEPOOL_STATISTICS_INIT;
+  slicepool_pool_options pool = SLICEPOOL_POOL_OPTIONS_INIT;
+  slicepool_layout_properties properties = SLICEPOOL_LAYOUT_PROPERTIES_INIT;
+  static unsigned char block[65536];
   slicepool_space_config space_config = SLICEPOOL_SPACE_CONFIG_INIT;
   slicepool_space *space = NULL;
   slicepool_space_slice piece = SLICEPOOL_SPACE_SLICE_INIT;
@@ -39,11 +42,27 @@ static void null_is_an_error_and_not_a_crash(void) {
 
   INVALID(slicepool_host_device(NULL));
   INVALID(slicepool_struct_default(NULL, 8));
+  INVALID(slicepool_layout_adaptive(&properties, &pool, 1, NULL));
+  INVALID(slicepool_layout_adaptive(&properties, NULL, 1, &flag));
+  INVALID(slicepool_layout_adaptive(NULL, NULL, 0, NULL));
+  INVALID(slicepool_layout_sub_slices(&properties, &pool, 1, NULL));
+  INVALID(slicepool_layout_sub_slices(NULL, NULL, 1, &flag));
+  INVALID(slicepool_layout_exclusive_pages(&properties, &pool, 1, NULL));
+  INVALID(slicepool_layout_exclusive_pages(&properties, NULL, UINT32_MAX, &flag));
+  CHECK(flag == 0 && pool.kind == 0);
 
   INVALID(slicepool_allocator_create(NULL, &config, &allocator));
   INVALID(slicepool_allocator_create(&device, &config, NULL));
   INVALID(slicepool_allocator_create(&device, NULL, NULL));
   INVALID(slicepool_allocator_create(NULL, NULL, NULL));
+  INVALID(slicepool_allocator_create_in(NULL, &config, block, sizeof block, &allocator));
+  INVALID(slicepool_allocator_create_in(&device, &config, NULL, sizeof block, &allocator));
+  INVALID(slicepool_allocator_create_in(&device, &config, NULL, 0, &allocator));
+  INVALID(slicepool_allocator_create_in(&device, &config, block, sizeof block, NULL));
+  INVALID(slicepool_allocator_create_in(NULL, NULL, NULL, 0, NULL));
+  INVALID(slicepool_allocator_bytes_needed(&config, 1, 1, NULL));
+  INVALID(slicepool_allocator_bytes_needed(NULL, 1, 1, NULL));
+  CHECK(allocator == NULL && memcmp(block, block + 1, sizeof block - 1) == 0 && block[0] == 0);
   INVALID(slicepool_allocator_destroy(NULL, 0, &failure));
   INVALID(slicepool_allocator_destroy(NULL, SLICEPOOL_DESTROY_FORCE, NULL));
   INVALID(slicepool_allocator_abandon(NULL, 0));
@@ -82,6 +101,8 @@ static void null_is_an_error_and_not_a_crash(void) {
   INVALID(slicepool_statistics_get(world.allocator, NULL));
   INVALID(slicepool_pool_statistics_get(NULL, 0, &figures));
   INVALID(slicepool_pool_statistics_get(world.allocator, 0, NULL));
+  INVALID(slicepool_pool_options_get(NULL, 0, &pool));
+  INVALID(slicepool_pool_options_get(world.allocator, 0, NULL));
   INVALID(slicepool_walk(NULL, stop_at_once, NULL));
   INVALID(slicepool_walk(world.allocator, NULL, NULL));
   INVALID(slicepool_report_json(NULL, text, sizeof text, &number));
@@ -124,11 +145,28 @@ static void null_is_fine_where_the_header_says_so(void) {
   slicepool_allocator *allocator = NULL;
   OK(slicepool_allocator_create(&table, NULL, &allocator));
   CHECK_EQ(take(allocator, 1).size, 256);
-  CHECK_EQ(figures_of(allocator).reserved_bytes, 32 * MIB);
+  CHECK_EQ(figures_of(allocator).pools, 2);
+  CHECK_EQ(figures_of(allocator).reserved_bytes, 4 * MIB);
   CHECK_EQ(device.last_alignment, 4096);
   CHECK_RESULT(slicepool_allocator_destroy(allocator, 0, NULL), SLICEPOOL_ERROR_BUSY);
   OK(slicepool_allocator_destroy(allocator, SLICEPOOL_DESTROY_FORCE, NULL));
   mock_end(&device);
+
+  static unsigned char block[65536];
+  mock_init(&device);
+  OK(slicepool_allocator_create_in(&table, NULL, block, sizeof block, &allocator));
+  OK(slicepool_allocator_destroy(allocator, 0, NULL));
+  mock_end(&device);
+  uint64_t bytes = 0;
+  OK(slicepool_allocator_bytes_needed(NULL, 0, 0, &bytes));
+  CHECK(bytes != 0);
+  uint32_t count = 0;
+  OK(slicepool_layout_adaptive(NULL, NULL, 0, &count));
+  CHECK_EQ(count, 2);
+  OK(slicepool_layout_sub_slices(NULL, NULL, 0, &count));
+  CHECK(count > 2);
+  OK(slicepool_layout_exclusive_pages(NULL, NULL, 0, &count));
+  CHECK_EQ(count, 24);
 
   build_world();
   OK(slicepool_free(world.allocator, 0));
@@ -154,22 +192,35 @@ static void every_unknown_flag_is_refused(void) {
     slicepool_request request = request_of(100);
     request.flags = flag;
     request.failure = &failure;
-    REFUSED(allocate_with(&request), SLICEPOOL_ERROR_INVALID_ARGUMENT);
-    REFUSED(allocate_one_with(&request), SLICEPOOL_ERROR_INVALID_ARGUMENT);
-    REFUSED(would_fit_with(&request), SLICEPOOL_ERROR_INVALID_ARGUMENT);
-    CHECK_RESULT(allocate_with(&request), SLICEPOOL_ERROR_INVALID_ARGUMENT);
-    CHECK_TEXT(failure.field, "flags");
-    CHECK_EQ(failure.value, flag);
+    if (flag == SLICEPOOL_REQUEST_IN_POOL) {
+      OK(allocate_with(&request));
+      OK(allocate_one_with(&request));
+      OK(would_fit_with(&request));
+    } else {
+      REFUSED(allocate_with(&request), SLICEPOOL_ERROR_INVALID_ARGUMENT);
+      REFUSED(allocate_one_with(&request), SLICEPOOL_ERROR_INVALID_ARGUMENT);
+      REFUSED(would_fit_with(&request), SLICEPOOL_ERROR_INVALID_ARGUMENT);
+      CHECK_RESULT(allocate_with(&request), SLICEPOOL_ERROR_INVALID_ARGUMENT);
+      CHECK_TEXT(failure.field, "flags");
+      CHECK_EQ(failure.value, flag);
+      request.flags |= SLICEPOOL_REQUEST_IN_POOL;
+      CHECK_RESULT(allocate_with(&request), SLICEPOOL_ERROR_INVALID_ARGUMENT);
+      CHECK_TEXT(failure.field, "flags");
+    }
 
     slicepool_allocator_config config = SLICEPOOL_ALLOCATOR_CONFIG_INIT;
     config.flags = flag;
     config.failure = &failure;
     if (flag == SLICEPOOL_ALLOCATOR_EXTERNALLY_SYNCHRONIZED || flag == SLICEPOOL_ALLOCATOR_VALIDATE) {
       OK(create_with_config(&config));
+      OK(create_in_with_config(&config));
+      OK(bytes_needed_with(&config));
     } else {
       CHECK_RESULT(create_with_config(&config), SLICEPOOL_ERROR_INVALID_ARGUMENT);
       CHECK_TEXT(failure.field, "flags");
       CHECK_EQ(failure.value, flag);
+      CHECK_RESULT(create_in_with_config(&config), SLICEPOOL_ERROR_INVALID_ARGUMENT);
+      CHECK_RESULT(bytes_needed_with(&config), SLICEPOOL_ERROR_INVALID_ARGUMENT);
     }
     slicepool_space_config space_config = SLICEPOOL_SPACE_CONFIG_INIT;
     space_config.size = 100;
@@ -197,7 +248,7 @@ static void every_unknown_flag_is_refused(void) {
 }
 
 static void kinds_and_rules_that_do_not_exist_are_refused_by_name(void) {
-  static const uint32_t kinds[] = { 0, 1, 2, 4, 5, 12345, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF };
+  static const uint32_t kinds[] = { 0, 4, 5, 6, 12345, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF };
   build_world();
   slicepool_pool_options pool = sliced(4096, 0, 0, 64);
   for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
@@ -243,12 +294,35 @@ static void reserved_fields_must_be_zero(void) {
 
   slicepool_request request = request_of(100);
   request.failure = &failure;
-  request.reserved = &failure;
+  request.reserved_pointer = &failure;
   CHECK_RESULT(allocate_with(&request), SLICEPOOL_ERROR_INVALID_ARGUMENT);
-  CHECK_TEXT(failure.field, "reserved");
+  CHECK_TEXT(failure.field, "reserved_pointer");
   CHECK_EQ(failure.value, (uintptr_t)&failure);
   CHECK_RESULT(allocate_one_with(&request), SLICEPOOL_ERROR_INVALID_ARGUMENT);
   CHECK_RESULT(would_fit_with(&request), SLICEPOOL_ERROR_INVALID_ARGUMENT);
+  request.reserved_pointer = NULL;
+  request.reserved = 0x80000000;
+  CHECK_RESULT(allocate_with(&request), SLICEPOOL_ERROR_INVALID_ARGUMENT);
+  CHECK_TEXT(failure.field, "reserved");
+  CHECK_EQ(failure.value, 0x80000000);
+  CHECK_RESULT(allocate_one_with(&request), SLICEPOOL_ERROR_INVALID_ARGUMENT);
+  CHECK_RESULT(would_fit_with(&request), SLICEPOOL_ERROR_INVALID_ARGUMENT);
+  /* A pool is named only where it counts. */
+  request.reserved = 0;
+  request.pool = 1;
+  CHECK_RESULT(allocate_with(&request), SLICEPOOL_ERROR_INVALID_ARGUMENT);
+  CHECK_TEXT(failure.field, "pool");
+  CHECK_EQ(failure.value, 1);
+  CHECK_RESULT(allocate_one_with(&request), SLICEPOOL_ERROR_INVALID_ARGUMENT);
+  CHECK_RESULT(would_fit_with(&request), SLICEPOOL_ERROR_INVALID_ARGUMENT);
+
+  slicepool_layout_properties properties = SLICEPOOL_LAYOUT_PROPERTIES_INIT;
+  uint32_t count = 99;
+  properties.reserved = 1;
+  CHECK_RESULT(slicepool_layout_adaptive(&properties, NULL, 0, &count), SLICEPOOL_ERROR_INVALID_ARGUMENT);
+  CHECK_RESULT(slicepool_layout_sub_slices(&properties, NULL, 0, &count), SLICEPOOL_ERROR_INVALID_ARGUMENT);
+  CHECK_RESULT(slicepool_layout_exclusive_pages(&properties, NULL, 0, &count), SLICEPOOL_ERROR_INVALID_ARGUMENT);
+  CHECK_EQ(count, 99);
 
   slicepool_pool_options pool = sliced(4096, 0, 0, 64);
   pool.reserved = 0x80000000;

@@ -18,6 +18,7 @@ struct input {
     slicepool_pool_options pool;
     slicepool_request request;
     slicepool_space_config space_config;
+    slicepool_layout_properties properties;
     unsigned char bytes[512];
   } value;
 };
@@ -26,7 +27,35 @@ static slicepool_pool_options plain_pool;
 
 static slicepool_host plain_host = SLICEPOOL_HOST_INIT;
 
-enum { INPUTS = 9 };
+static slicepool_result create_in_with_device(void *device) {
+  static unsigned char block[65536];
+  slicepool_allocator *allocator = NULL;
+  slicepool_result result = slicepool_allocator_create_in(device, NULL, block, sizeof block, &allocator);
+  if (result == SLICEPOOL_OK) OK(slicepool_allocator_destroy(allocator, 0, NULL));
+  return result;
+}
+
+typedef slicepool_result (*layout)(const slicepool_layout_properties *, slicepool_pool_options *, uint32_t, uint32_t *);
+
+static slicepool_result layout_with(layout layout, const slicepool_layout_properties *properties) {
+  slicepool_pool_options pools[32] = { SLICEPOOL_POOL_OPTIONS_INIT };
+  uint32_t count = 0;
+  slicepool_result result = layout(properties, pools, 32, &count);
+  CHECK((count == 0) == (result != SLICEPOOL_OK) && (pools[0].kind == 0) == (result != SLICEPOOL_OK));
+  return result;
+}
+
+static slicepool_result adaptive_with(void *properties) { return layout_with(slicepool_layout_adaptive, properties); }
+
+static slicepool_result sub_slices_with(void *properties) {
+  return layout_with(slicepool_layout_sub_slices, properties);
+}
+
+static slicepool_result exclusive_pages_with(void *properties) {
+  return layout_with(slicepool_layout_exclusive_pages, properties);
+}
+
+enum { INPUTS = 15 };
 
 static void make_inputs(struct input *inputs) {
   memset(inputs, 0, INPUTS * sizeof *inputs);
@@ -34,6 +63,9 @@ static void make_inputs(struct input *inputs) {
   struct input *input = inputs;
   *input = (struct input){ .name = "device", .call = create_with_device, .size = sizeof(slicepool_device),
                            .with_8_bytes = SLICEPOOL_ERROR_INVALID_ARGUMENT };
+  input->value.device = world.table;
+  *++input = (struct input){ .name = "device for a block", .call = create_in_with_device,
+                             .size = sizeof(slicepool_device), .with_8_bytes = SLICEPOOL_ERROR_INVALID_ARGUMENT };
   input->value.device = world.table;
 
   slicepool_host host = SLICEPOOL_HOST_INIT;
@@ -48,15 +80,32 @@ static void make_inputs(struct input *inputs) {
                              .size = sizeof(slicepool_host) };
   input->value.host = host;
 
-  *++input = (struct input){ .name = "config", .call = create_with_config, .size = sizeof(slicepool_allocator_config) };
-  input->value.config = (slicepool_allocator_config)SLICEPOOL_ALLOCATOR_CONFIG_INIT;
-  input->value.config.max_page = MIB;
-  input->value.config.page_alignment = 256;
-  input->value.config.growth_wait_steps = 4;
-  input->value.config.pool_count = 1;
-  input->value.config.pools = &plain_pool;
-  input->value.config.host = &plain_host;
-  input->value.config.failure = &creation_failure;
+  static const call_with with_config[] = { create_with_config, create_in_with_config, bytes_needed_with };
+  static const char *const config_names[] = { "config", "config for a block", "config for a sum" };
+  for (int i = 0; i < 3; i++) {
+    *++input = (struct input){ .name = config_names[i], .call = with_config[i],
+                               .size = sizeof(slicepool_allocator_config) };
+    input->value.config = (slicepool_allocator_config)SLICEPOOL_ALLOCATOR_CONFIG_INIT;
+    input->value.config.max_page = MIB;
+    input->value.config.page_alignment = 256;
+    input->value.config.heap_size = GIB;
+    input->value.config.growth_wait_steps = 4;
+    input->value.config.pool_count = 1;
+    input->value.config.pools = &plain_pool;
+    input->value.config.host = &plain_host;
+    input->value.config.failure = &creation_failure;
+  }
+
+  static const call_with with_properties[] = { adaptive_with, sub_slices_with, exclusive_pages_with };
+  static const char *const layout_names[] = { "properties", "properties of sub-slices", "properties of exclusive pages" };
+  for (int i = 0; i < 3; i++) {
+    *++input = (struct input){ .name = layout_names[i], .call = with_properties[i],
+                               .size = sizeof(slicepool_layout_properties) };
+    input->value.properties = (slicepool_layout_properties)SLICEPOOL_LAYOUT_PROPERTIES_INIT;
+    input->value.properties.max_page = 128 * MIB;
+    input->value.properties.alignment = 32;
+    input->value.properties.heap_size = GIB;
+  }
 
   *++input = (struct input){ .name = "pool", .call = create_with_pool, .size = sizeof(slicepool_pool_options),
                              .with_8_bytes = SLICEPOOL_ERROR_INVALID_ARGUMENT };
@@ -70,6 +119,7 @@ static void make_inputs(struct input *inputs) {
                                .with_8_bytes = SLICEPOOL_ERROR_INVALID_ARGUMENT };
     input->value.request = request_of(1000);
     input->value.request.alignment = 1024;
+    input->value.request.flags = SLICEPOOL_REQUEST_IN_POOL;
     input->value.request.failure = &request_failure;
   }
 
@@ -241,6 +291,8 @@ static slicepool_result fill_pool_figures(void *figures) {
   return slicepool_pool_statistics_get(world.allocator, 0, figures);
 }
 
+static slicepool_result fill_options(void *pool) { return slicepool_pool_options_get(world.allocator, 0, pool); }
+
 static slicepool_result fill_piece(void *piece) {
   return slicepool_space_slice_get(world.space, world.piece.id, piece);
 }
@@ -285,6 +337,7 @@ static const struct output outputs[] = {
   { "allocate_many", fill_allocated_many, sizeof(slicepool_slice), false },
   { "statistics_get", fill_figures, sizeof(slicepool_statistics), false },
   { "pool_statistics_get", fill_pool_figures, sizeof(slicepool_statistics), false },
+  { "pool_options_get", fill_options, sizeof(slicepool_pool_options), false },
   { "space_slice_get", fill_piece, sizeof(slicepool_space_slice), false },
   { "space_allocate", fill_allocated_piece, sizeof(slicepool_space_slice), false },
   { "space_try_resize", fill_resized_piece, sizeof(slicepool_space_slice), false },
@@ -350,6 +403,7 @@ static void out_parameters_are_untouched_by_a_call_that_fails(void) {
     slicepool_slice slices[3];
     slicepool_space_slice piece;
     slicepool_statistics figures;
+    slicepool_pool_options pool;
     slicepool_allocator *allocator;
     slicepool_space *space;
     uint64_t number;
@@ -383,6 +437,26 @@ static void out_parameters_are_untouched_by_a_call_that_fails(void) {
 
   const uint32_t slice_size = sizeof(slicepool_slice), piece_size = sizeof(slicepool_space_slice);
   UNTOUCHED(slicepool_allocator_create(&world.table, &config, &out.allocator), 0, SLICEPOOL_ERROR_INVALID_ARGUMENT);
+  static unsigned char block[65536];
+  UNTOUCHED(slicepool_allocator_create_in(&world.table, &config, block, sizeof block, &out.allocator), 0,
+            SLICEPOOL_ERROR_INVALID_ARGUMENT);
+  UNTOUCHED(slicepool_allocator_create_in(&world.table, NULL, block, 100, &out.allocator), 0,
+            SLICEPOOL_ERROR_INVALID_ARGUMENT);
+  UNTOUCHED(slicepool_allocator_create_in(&world.table, NULL, block, 1000, &out.allocator), 0,
+            SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY);
+  UNTOUCHED(slicepool_allocator_bytes_needed(&config, 1, 1, &out.number), 0, SLICEPOOL_ERROR_INVALID_ARGUMENT);
+  UNTOUCHED(slicepool_allocator_bytes_needed(NULL, UINT32_MAX, 1, &out.number), 0, SLICEPOOL_ERROR_TOO_MANY_SLICES);
+  slicepool_layout_properties properties = SLICEPOOL_LAYOUT_PROPERTIES_INIT;
+  properties.alignment = 3;
+  UNTOUCHED(slicepool_layout_adaptive(&properties, NULL, 0, &out.flag), 0, SLICEPOOL_ERROR_INVALID_ARGUMENT);
+  uint32_t pools_of_layout = 99;
+  UNTOUCHED(slicepool_layout_adaptive(&properties, &out.pool, 1, &pools_of_layout), sizeof out.pool,
+            SLICEPOOL_ERROR_INVALID_ARGUMENT);
+  UNTOUCHED(slicepool_layout_sub_slices(&properties, &out.pool, 1, &pools_of_layout), sizeof out.pool,
+            SLICEPOOL_ERROR_INVALID_ARGUMENT);
+  UNTOUCHED(slicepool_layout_exclusive_pages(&properties, &out.pool, 1, &pools_of_layout), sizeof out.pool,
+            SLICEPOOL_ERROR_INVALID_ARGUMENT);
+  CHECK_EQ(pools_of_layout, 99);
   UNTOUCHED(slicepool_allocate(world.allocator, &too_large, out.slices), slice_size, SLICEPOOL_ERROR_TOO_LARGE);
   UNTOUCHED(slicepool_allocate_many(world.allocator, requests, 3, out.slices), slice_size, SLICEPOOL_ERROR_TOO_LARGE);
   UNTOUCHED(slicepool_slice_get(world.allocator, 12345, out.slices), slice_size, SLICEPOOL_ERROR_FOREIGN_HANDLE);
@@ -396,6 +470,10 @@ static void out_parameters_are_untouched_by_a_call_that_fails(void) {
   UNTOUCHED(slicepool_pool_statistics_get(world.allocator, 1, &out.figures), sizeof out.figures,
             SLICEPOOL_ERROR_INVALID_ARGUMENT);
   UNTOUCHED(slicepool_pool_statistics_get(world.allocator, UINT32_MAX, &out.figures), sizeof out.figures,
+            SLICEPOOL_ERROR_INVALID_ARGUMENT);
+  UNTOUCHED(slicepool_pool_options_get(world.allocator, 1, &out.pool), sizeof out.pool,
+            SLICEPOOL_ERROR_INVALID_ARGUMENT);
+  UNTOUCHED(slicepool_pool_options_get(world.allocator, UINT32_MAX, &out.pool), sizeof out.pool,
             SLICEPOOL_ERROR_INVALID_ARGUMENT);
   UNTOUCHED(slicepool_report_json(world.allocator, out.text, sizeof out.text, NULL), 0,
             SLICEPOOL_ERROR_INVALID_ARGUMENT);

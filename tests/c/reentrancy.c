@@ -48,6 +48,7 @@ CALL_SIZEOF(device_memory)
 CALL_SIZEOF(page_request)
 CALL_SIZEOF(host)
 CALL_SIZEOF(pool_options)
+CALL_SIZEOF(layout_properties)
 CALL_SIZEOF(allocator_config)
 CALL_SIZEOF(request)
 CALL_SIZEOF(slice)
@@ -69,6 +70,30 @@ static void call_slicepool_host_device(struct site *site) {
   OK(slicepool_host_device(&table));
 }
 
+typedef slicepool_result (*layout)(const slicepool_layout_properties *, slicepool_pool_options *, uint32_t, uint32_t *);
+
+static void call_layout(layout layout) {
+  slicepool_pool_options pools[32] = { SLICEPOOL_POOL_OPTIONS_INIT };
+  uint32_t count = 0;
+  OK(layout(NULL, pools, 32, &count));
+  CHECK(count != 0 && pools[count - 1].kind != 0);
+}
+
+static void call_slicepool_layout_adaptive(struct site *site) {
+  (void)site;
+  call_layout(slicepool_layout_adaptive);
+}
+
+static void call_slicepool_layout_sub_slices(struct site *site) {
+  (void)site;
+  call_layout(slicepool_layout_sub_slices);
+}
+
+static void call_slicepool_layout_exclusive_pages(struct site *site) {
+  (void)site;
+  call_layout(slicepool_layout_exclusive_pages);
+}
+
 static slicepool_allocator *create_on_host(void) {
   slicepool_device table = SLICEPOOL_DEVICE_INIT;
   OK(slicepool_host_device(&table));
@@ -79,6 +104,24 @@ static slicepool_allocator *create_on_host(void) {
 static void call_slicepool_allocator_create(struct site *site) {
   (void)site;
   OK(slicepool_allocator_destroy(create_on_host(), 0, NULL));
+}
+
+static void call_slicepool_allocator_bytes_needed(struct site *site) {
+  (void)site;
+  uint64_t bytes = 0;
+  OK(slicepool_allocator_bytes_needed(NULL, 1, 1, &bytes));
+  CHECK(bytes != 0);
+}
+
+static void call_slicepool_allocator_create_in(struct site *site) {
+  (void)site;
+  static unsigned char block[65536];
+  slicepool_device table = SLICEPOOL_DEVICE_INIT;
+  OK(slicepool_host_device(&table));
+  slicepool_allocator *allocator = NULL;
+  OK(slicepool_allocator_create_in(&table, NULL, block, sizeof block, &allocator));
+  OK(slicepool_free(allocator, take(allocator, 100).id));
+  OK(slicepool_allocator_destroy(allocator, 0, NULL));
 }
 
 static void call_slicepool_allocator_destroy(struct site *site) {
@@ -156,6 +199,12 @@ static void call_slicepool_statistics_get(struct site *site) { CHECK(figures_of(
 static void call_slicepool_pool_statistics_get(struct site *site) {
   slicepool_statistics figures = SLICEPOOL_STATISTICS_INIT;
   OK(slicepool_pool_statistics_get(site->allocator, 0, &figures));
+}
+
+static void call_slicepool_pool_options_get(struct site *site) {
+  slicepool_pool_options pool = SLICEPOOL_POOL_OPTIONS_INIT;
+  OK(slicepool_pool_options_get(site->allocator, 0, &pool));
+  CHECK_EQ(pool.page_size, 4096);
 }
 
 static void call_slicepool_walk(struct site *site) {
@@ -244,7 +293,13 @@ static const struct {
   FUNCTION(slicepool_sizeof_device_memory),
   FUNCTION(slicepool_sizeof_page_request),
   FUNCTION(slicepool_sizeof_host),
+  FUNCTION(slicepool_layout_adaptive),
+  FUNCTION(slicepool_layout_sub_slices),
+  FUNCTION(slicepool_layout_exclusive_pages),
+  FUNCTION(slicepool_sizeof_layout_properties),
   FUNCTION(slicepool_allocator_create),
+  FUNCTION(slicepool_allocator_create_in),
+  FUNCTION(slicepool_allocator_bytes_needed),
   FUNCTION(slicepool_allocator_destroy),
   FUNCTION(slicepool_allocator_abandon),
   FUNCTION(slicepool_trim),
@@ -263,6 +318,7 @@ static const struct {
   FUNCTION(slicepool_sizeof_slice),
   FUNCTION(slicepool_statistics_get),
   FUNCTION(slicepool_pool_statistics_get),
+  FUNCTION(slicepool_pool_options_get),
   FUNCTION(slicepool_walk),
   FUNCTION(slicepool_report_json),
   FUNCTION(slicepool_sizeof_statistics),

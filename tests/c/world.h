@@ -143,6 +143,23 @@ static inline slicepool_result create_with_config(void *config) {
   return result;
 }
 
+static inline slicepool_result create_in_with_config(void *config) {
+  static unsigned char block[65536];
+  slicepool_allocator *allocator = NULL;
+  slicepool_result result =
+      slicepool_allocator_create_in(&world.table, config, block, sizeof block, &allocator);
+  CHECK((allocator != NULL) == (result == SLICEPOOL_OK));
+  if (result == SLICEPOOL_OK) OK(slicepool_allocator_destroy(allocator, 0, NULL));
+  return result;
+}
+
+static inline slicepool_result bytes_needed_with(void *config) {
+  uint64_t bytes = 0;
+  slicepool_result result = slicepool_allocator_bytes_needed(config, 10, 10, &bytes);
+  CHECK((bytes != 0) == (result == SLICEPOOL_OK));
+  return result;
+}
+
 static inline slicepool_result create_with_host(void *host) {
   slicepool_allocator_config config = SLICEPOOL_ALLOCATOR_CONFIG_INIT;
   config.host = host;
