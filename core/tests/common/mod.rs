@@ -6,6 +6,7 @@
 pub(crate) mod books;
 pub(crate) mod devices;
 pub(crate) mod host;
+pub(crate) mod json;
 pub(crate) mod lock;
 pub(crate) mod meeting;
 pub(crate) mod pools;
