@@ -14,13 +14,14 @@ use crate::error::Error;
 use crate::metadata::{Array, HostMemory};
 use crate::slicer::Slicer;
 use crate::slicer::nodes::{Kind, Node};
+use core::cell::Cell;
 
 /// Buckets of the first segment. Every later segment has as many as all before it.
 const FIRST: u32 = 16;
 const SEGMENTS: usize = 21;
 
 /// Heads of chains; 0 ends a chain.
-pub(crate) type Segment = Array<u32>;
+pub(crate) type Segment = Array<Cell<u32>>;
 
 pub(crate) struct SizeIndex {
     segments: [Option<Segment>; SEGMENTS],
@@ -62,7 +63,7 @@ impl SizeIndex {
     pub(crate) fn add_needs(pages: u32, needs: &mut Needs) {
         let (mut segment, mut room) = (0, 0u32);
         while room < pages && (segment as usize) < SEGMENTS {
-            needs.add::<u32>(u64::from(segment_len(segment)));
+            needs.add::<Cell<u32>>(u64::from(segment_len(segment)));
             room += segment_len(segment);
             segment += 1;
         }
@@ -88,7 +89,7 @@ impl SizeIndex {
 
     /// Memory for a planned segment.
     pub(crate) fn allocate(memory: HostMemory, plan: u32) -> Result<Segment, Error> {
-        Array::try_new(memory, segment_len(plan), |_| Ok(0))
+        Array::try_new(memory, segment_len(plan), |_| Ok(Cell::new(0)))
     }
 
     /// Makes a segment part of the table; hands it back if another thread was faster.
@@ -114,15 +115,14 @@ impl SizeIndex {
                 continue;
             }
             // What belongs to the new bucket lies in that of the same number without its top bit.
-            let old = new - (1 << new.ilog2());
-            let mut head = self.get(old);
-            self.set(old, 0);
+            let Some(old) = self.bucket(new - (1 << new.ilog2())) else { continue };
+            let mut head = old.replace(0);
             while head != 0 {
                 let node = slicer.node(head);
                 let next = node.link_a.get();
-                let bucket = self.bucket_of(node.size.get());
-                node.link_a.set(self.get(bucket));
-                self.set(bucket, head);
+                if let Some(bucket) = self.bucket_of(node.size.get()) {
+                    node.link_a.set(bucket.replace(head));
+                }
                 head = next;
             }
         }
@@ -130,34 +130,24 @@ impl SizeIndex {
 
     // ---- buckets
 
+    /// The bucket of a size; `None` before there has been a page.
     #[inline(always)]
-    fn bucket_of(&self, size: u32) -> u32 {
+    fn bucket_of(&self, size: u32) -> Option<&Cell<u32>> {
         let bucket = hash(size) & self.mask;
         // A bucket that has not been split off yet is still part of its lower half.
-        if bucket < self.buckets { bucket } else { bucket & (self.mask >> 1) }
+        self.bucket(if bucket < self.buckets { bucket } else { bucket & (self.mask >> 1) })
     }
 
     #[inline(always)]
-    fn get(&self, bucket: u32) -> u32 {
+    fn bucket(&self, bucket: u32) -> Option<&Cell<u32>> {
         let (segment, place) = place_of(bucket);
-        match &self.segments[segment] {
-            Some(segment) => segment[place],
-            None => 0,
-        }
-    }
-
-    #[inline(always)]
-    fn set(&mut self, bucket: u32, head: u32) {
-        let (segment, place) = place_of(bucket);
-        if let Some(segment) = &mut self.segments[segment] {
-            segment[place] = head;
-        }
+        self.segments[segment].as_ref().map(|segment| &segment[place])
     }
 
     /// The head of a size in its bucket, and the head before it in the chain; 0 for none.
     #[inline(always)]
-    fn look(&self, slicer: &Slicer, bucket: u32, size: u32) -> (u32, u32) {
-        let (mut before, mut head) = (0, self.get(bucket));
+    fn look(slicer: &Slicer, bucket: &Cell<u32>, size: u32) -> (u32, u32) {
+        let (mut before, mut head) = (0, bucket.get());
         while head != 0 && slicer.node(head).size.get() != size {
             before = head;
             head = slicer.node(head).link_a.get();
@@ -167,51 +157,43 @@ impl SizeIndex {
 
     /// Makes `to` what comes after `before` in a chain.
     #[inline(always)]
-    fn set_after(&mut self, slicer: &Slicer, bucket: u32, before: u32, to: u32) {
-        if before == 0 {
-            self.set(bucket, to);
-        } else {
-            slicer.node(before).link_a.set(to);
-        }
+    fn set_after(slicer: &Slicer, bucket: &Cell<u32>, before: u32, to: u32) {
+        let link = if before == 0 { bucket } else { &slicer.node(before).link_a };
+        link.set(to);
     }
 
     // ---- pages
 
     /// Enters a free page.
     #[inline(always)]
-    pub(crate) fn insert(&mut self, slicer: &Slicer, slot: u32) {
-        let node = slicer.node(slot);
+    pub(crate) fn insert(&self, slicer: &Slicer, slot: u32, node: &Node) {
         debug_assert!(node.is(Kind::Hole));
-        let bucket = self.bucket_of(node.size.get());
-        let (before, head) = self.look(slicer, bucket, node.size.get());
+        let Some(bucket) = self.bucket_of(node.size.get()) else { return };
+        let (before, head) = Self::look(slicer, bucket, node.size.get());
         node.set_neighbours(0, head);
         if head == 0 {
-            node.link_a.set(self.get(bucket));
-            self.set(bucket, slot);
+            node.link_a.set(bucket.replace(slot));
         } else {
             let old = slicer.node(head);
             node.link_a.set(old.link_a.get());
             old.prev.set(slot);
-            self.set_after(slicer, bucket, before, slot);
+            Self::set_after(slicer, bucket, before, slot);
         }
     }
 
     /// Takes out the page of exactly `size` granules that was freed last; 0 if there is none.
     #[inline(always)]
-    pub(crate) fn take(&mut self, slicer: &Slicer, size: u32) -> u32 {
-        if self.buckets == 0 {
-            return 0;
-        }
-        let bucket = self.bucket_of(size);
-        let (before, head) = self.look(slicer, bucket, size);
+    pub(crate) fn take(&self, slicer: &Slicer, size: u32) -> u32 {
+        let Some(bucket) = self.bucket_of(size) else { return 0 };
+        let (before, head) = Self::look(slicer, bucket, size);
         if head != 0 {
-            self.remove_head(slicer, bucket, before, slicer.node(head));
+            Self::remove_head(slicer, bucket, before, slicer.node(head));
         }
         head
     }
 
     /// Takes a free page out.
-    pub(crate) fn remove(&mut self, slicer: &Slicer, slot: u32) {
+    pub(crate) fn remove(&self, slicer: &Slicer, slot: u32) {
         let node = slicer.node(slot);
         if node.prev.get() != 0 {
             slicer.node(node.prev.get()).next.set(node.next.get());
@@ -219,29 +201,29 @@ impl SizeIndex {
             slicer.node(node.next.get()).prev.set(node.prev.get());
             return;
         }
-        let bucket = self.bucket_of(node.size.get());
-        let (before, head) = self.look(slicer, bucket, node.size.get());
+        let Some(bucket) = self.bucket_of(node.size.get()) else { return };
+        let (before, head) = Self::look(slicer, bucket, node.size.get());
         debug_assert_eq!(head, slot);
-        self.remove_head(slicer, bucket, before, node);
+        Self::remove_head(slicer, bucket, before, node);
     }
 
     /// The next of a head's size takes its place, if there is one.
     #[inline(always)]
-    fn remove_head(&mut self, slicer: &Slicer, bucket: u32, before: u32, head: &Node) {
+    fn remove_head(slicer: &Slicer, bucket: &Cell<u32>, before: u32, head: &Node) {
         let next = head.next.get();
         if next == 0 {
-            self.set_after(slicer, bucket, before, head.link_a.get());
+            Self::set_after(slicer, bucket, before, head.link_a.get());
         } else {
             let successor = slicer.node(next);
             successor.prev.set(0);
             successor.link_a.set(head.link_a.get());
-            self.set_after(slicer, bucket, before, next);
+            Self::set_after(slicer, bucket, before, next);
         }
     }
 
     /// Whether there is a page of exactly `size` granules.
     pub(crate) fn holds(&self, slicer: &Slicer, size: u32) -> bool {
-        self.buckets != 0 && self.look(slicer, self.bucket_of(size), size).1 != 0
+        self.bucket_of(size).is_some_and(|bucket| Self::look(slicer, bucket, size).1 != 0)
     }
 
     /// Host bytes held.
@@ -252,11 +234,12 @@ impl SizeIndex {
     /// Verifies that `free` pages are in the table, each in its bucket, and no size twice in a chain.
     pub(crate) fn check(&self, slicer: &Slicer, free: u32) -> Result<(), &'static str> {
         let mut found = 0;
-        for bucket in 0..self.buckets {
-            let mut head = self.get(bucket);
+        for bucket in (0..self.buckets).filter_map(|bucket| self.bucket(bucket)) {
+            let mut head = bucket.get();
             while head != 0 {
                 let size = slicer.node(head).size.get();
-                if self.bucket_of(size) != bucket || self.look(slicer, bucket, size).1 != head {
+                let in_place = self.bucket_of(size).is_some_and(|own| core::ptr::eq(own, bucket));
+                if !in_place || Self::look(slicer, bucket, size).1 != head {
                     return Err("a free page is not where its size leads to");
                 }
                 let (mut before, mut slot) = (0, head);
@@ -310,7 +293,7 @@ mod tests {
 
         fn free(&mut self, slot: u32) {
             self.slicer.free_whole(slot);
-            self.index.insert(&self.slicer, slot);
+            self.index.insert(&self.slicer, slot, self.slicer.node(slot));
         }
     }
 
@@ -354,7 +337,7 @@ mod tests {
                 }
             }
             let chain = |bucket| {
-                let (mut head, mut length) = (pages.index.get(bucket), 0);
+                let (mut head, mut length) = (pages.index.bucket(bucket).map_or(0, Cell::get), 0);
                 while head != 0 {
                     head = pages.slicer.node(head).link_a.get();
                     length += 1;

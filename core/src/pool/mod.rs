@@ -153,7 +153,7 @@ impl Pool {
             }
         } else {
             match self.pages.lowest_idle() {
-                Some(page) => self.allocate_in_page(self.pages[page].edge, fit),
+                Some(page) => self.allocate_in_page(self.pages[page].edge(), fit),
                 None => 0,
             }
         }
@@ -392,7 +392,7 @@ impl Pool {
             let slot = self.slicer.add_whole(index, granules);
             self.pages.add(memory, slot);
             self.note_reserved();
-            return self.settle_first_whole(slot, fit);
+            return self.settle_first_whole(slot, &memory, fit);
         }
         let edge = self.slicer.add_page(index, granules);
         self.pages.add(memory, edge);
@@ -430,7 +430,7 @@ impl Pool {
     /// Takes an idle page out of the slicer. It counts as reserved until [`Pool::returned`] or [`Pool::refused`].
     #[cold]
     pub(crate) fn begin_return(&mut self, index: u32) -> DeviceMemory {
-        let edge = self.pages[index].edge;
+        let edge = self.pages[index].edge();
         if self.rules.cuts() {
             self.slicer.remove_page(edge);
         } else {
@@ -444,7 +444,7 @@ impl Pool {
     pub(crate) fn idle_above(&self, floor: u64) -> Option<(u32, u32)> {
         let index = self.pages.oldest_idle()?;
         let page = &self.pages[index];
-        (self.pages.staying() - page.memory.size >= floor).then_some((index, page.idle_since))
+        (self.pages.staying() - page.memory.size >= floor).then_some((index, page.idle_since()))
     }
 
     /// The first page that is too old, if the pool keeps what it has to without it.
@@ -544,10 +544,10 @@ impl Pool {
     /// Verifies every invariant from scratch, in O(slots).
     pub(crate) fn check(&self) -> Result<(), &'static str> {
         let pages =
-            self.pages.in_slicer().map(|page| (page.edge, (page.memory.size >> self.rules.granule_shift) as u32));
+            self.pages.in_slicer().map(|page| (page.edge(), (page.memory.size >> self.rules.granule_shift) as u32));
         let holds_nothing = |page: &&Page| match self.rules.cuts() {
-            true => self.slicer.page_is_empty(page.edge),
-            false => self.slicer.node(page.edge).is_free(),
+            true => self.slicer.page_is_empty(page.edge()),
+            false => self.slicer.node(page.edge()).is_free(),
         };
         match self.rules.kind {
             Kind::Sliced(_) => self.slicer.check(pages)?,

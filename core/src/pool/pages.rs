@@ -5,6 +5,8 @@ use crate::allocator::sizing::Needs;
 use crate::device::DeviceMemory;
 use crate::error::Error;
 use crate::metadata::{Chunk, ChunkPlan, Chunked, HostMemory};
+use core::cell::Cell;
+use core::marker::PhantomData;
 use core::ops::Index;
 
 /// No page.
@@ -27,23 +29,25 @@ enum State {
 }
 
 /// One device allocation.
-#[derive(Clone, Copy, Debug)]
+///
+/// Cells, so that an operation looks each of its pages up once and then reads and writes them as it likes.
+#[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Page {
     // The first cache line is what becoming idle and becoming busy touch.
     pub(crate) memory: DeviceMemory,
     /// The page's edge in the slicer, or its only node.
-    pub(crate) edge: u32,
-    state: State,
+    edge: Cell<u32>,
+    state: Cell<State>,
     /// Of a busy page: what an idle one has derives from `expiry`.
-    staleness: u8,
+    staleness: Cell<u8>,
     /// Neighbours in the list of idle or stuck pages.
     order: Links,
     /// When the page became idle, by the allocator's clock.
-    pub(crate) idle_since: u32,
+    idle_since: Cell<u32>,
     // The second line is for pages that age, and for what happens once in a page's life.
     /// The check at which an idle page has grown too old.
-    expiry: u64,
+    expiry: Cell<u64>,
     /// Neighbours in the list of idle pages that expire together, or have expired.
     age: Links,
     /// Counts pages in the order in which they were installed.
@@ -56,27 +60,45 @@ const _: () = assert!(size_of::<Page>() == 128);
 
 impl Page {
     pub(crate) fn is_idle(&self) -> bool {
-        self.state == State::Idle
+        self.is(State::Idle)
+    }
+
+    #[inline(always)]
+    fn is(&self, state: State) -> bool {
+        self.state.get() == state
+    }
+
+    /// The page's edge in the slicer, or its only node.
+    #[inline(always)]
+    pub(crate) fn edge(&self) -> u32 {
+        self.edge.get()
+    }
+
+    /// When the page became idle, by the allocator's clock.
+    pub(crate) fn idle_since(&self) -> u32 {
+        self.idle_since.get()
     }
 }
 
 /// Neighbours in a list.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Links {
-    before: u32,
-    after: u32,
+    before: Cell<u32>,
+    after: Cell<u32>,
 }
 
 impl Links {
-    const NONE: Links = Links { before: NONE, after: NONE };
+    fn none() -> Self {
+        Links { before: Cell::new(NONE), after: Cell::new(NONE) }
+    }
 }
 
 /// A set of pages by index, whose lowest member is found in a few steps: `bits` of every 64th page are the marks of the
 /// 64 pages from there on, `groups` of every 4,096th page say which `bits` from there on are not zero.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Marks {
-    bits: u64,
-    groups: u64,
+    bits: Cell<u64>,
+    groups: Cell<u64>,
 }
 
 /// The sets that pages are in: places in `Page::marks`.
@@ -86,66 +108,88 @@ enum Set {
     Vacant = 1,
 }
 
-/// A list of pages in the order in which they entered it.
-#[derive(Clone, Copy)]
-struct List {
-    oldest: u32,
-    newest: u32,
+/// The lists that a page can be in by one pair of links each.
+trait By {
+    fn links(page: &Page) -> &Links;
 }
 
-impl List {
-    const EMPTY: List = List { oldest: NONE, newest: NONE };
+/// Idle or stuck pages in the order in which they became so.
+struct ByOrder;
+
+impl By for ByOrder {
+    #[inline(always)]
+    fn links(page: &Page) -> &Links {
+        &page.order
+    }
+}
+
+/// Idle pages by when they expire.
+struct ByAge;
+
+impl By for ByAge {
+    #[inline(always)]
+    fn links(page: &Page) -> &Links {
+        &page.age
+    }
+}
+
+/// A list of pages in the order in which they entered it.
+struct List<B> {
+    oldest: u32,
+    newest: u32,
+    by: PhantomData<B>,
+}
+
+impl<B: By> List<B> {
+    const EMPTY: Self = List { oldest: NONE, newest: NONE, by: PhantomData };
 
     fn first(&self) -> Option<u32> {
         (self.oldest != NONE).then_some(self.oldest)
     }
 
-    fn append(&mut self, pages: &mut Chunked<Page>, links: fn(&mut Page) -> &mut Links, index: u32) {
-        *links(&mut pages[index]) = Links { before: self.newest, after: NONE };
+    #[inline(always)]
+    fn append(&mut self, pages: &Chunked<Page>, index: u32, page: &Page) {
+        let links = B::links(page);
+        links.before.set(self.newest);
+        links.after.set(NONE);
         if self.newest == NONE {
             self.oldest = index;
         } else {
-            links(&mut pages[self.newest]).after = index;
+            B::links(&pages[self.newest]).after.set(index);
         }
         self.newest = index;
     }
 
-    fn remove(&mut self, pages: &mut Chunked<Page>, links: fn(&mut Page) -> &mut Links, index: u32) {
-        let Links { before, after } = *links(&mut pages[index]);
+    #[inline(always)]
+    fn remove(&mut self, pages: &Chunked<Page>, page: &Page) {
+        let links = B::links(page);
+        let (before, after) = (links.before.get(), links.after.get());
         if before == NONE {
             self.oldest = after;
         } else {
-            links(&mut pages[before]).after = after;
+            B::links(&pages[before]).after.set(after);
         }
         if after == NONE {
             self.newest = before;
         } else {
-            links(&mut pages[after]).before = before;
+            B::links(&pages[after]).before.set(before);
         }
     }
 
     /// Moves all of `other` to the end of this list.
-    fn take_all(&mut self, other: &mut List, pages: &mut Chunked<Page>, links: fn(&mut Page) -> &mut Links) {
+    fn take_all(&mut self, other: &mut Self, pages: &Chunked<Page>) {
         if other.oldest == NONE {
             return;
         }
         if self.newest == NONE {
             self.oldest = other.oldest;
         } else {
-            links(&mut pages[self.newest]).after = other.oldest;
-            links(&mut pages[other.oldest]).before = self.newest;
+            B::links(&pages[self.newest]).after.set(other.oldest);
+            B::links(&pages[other.oldest]).before.set(self.newest);
         }
         self.newest = other.newest;
-        *other = List::EMPTY;
+        *other = Self::EMPTY;
     }
-}
-
-fn order(page: &mut Page) -> &mut Links {
-    &mut page.order
-}
-
-fn age(page: &mut Page) -> &mut Links {
-    &mut page.age
 }
 
 /// An idle page goes when its staleness reaches this.
@@ -164,14 +208,41 @@ struct Ageing {
     /// Checks so far.
     checks: u64,
     /// Idle pages by the check that makes them stale, modulo their number.
-    due: [List; STALE as usize],
-    expired: List,
+    due: [List<ByAge>; STALE as usize],
+    expired: List<ByAge>,
+}
+
+impl Ageing {
+    /// A page has become idle.
+    #[inline]
+    fn enter(&mut self, pages: &Chunked<Page>, index: u32, page: &Page) {
+        let expiry = self.checks + STALE - u64::from(page.staleness.get());
+        page.expiry.set(expiry);
+        // The list of the check that has just been made is empty, so no list holds pages of two checks.
+        self.due[(expiry % STALE) as usize].append(pages, index, page);
+    }
+
+    /// An idle page is used again: what it has aged remains, less one.
+    #[inline]
+    fn leave(&mut self, pages: &Chunked<Page>, page: &Page) {
+        let expiry = page.expiry.get();
+        let left = expiry.saturating_sub(self.checks);
+        let list = if left == 0 { &mut self.expired } else { &mut self.due[(expiry % STALE) as usize] };
+        list.remove(pages, page);
+        page.staleness.set((STALE - left).saturating_sub(1) as u8);
+    }
+
+    fn check(&mut self, pages: &Chunked<Page>) {
+        self.next = self.next.wrapping_add(self.interval);
+        self.checks += 1;
+        self.expired.take_all(&mut self.due[(self.checks % STALE) as usize], pages);
+    }
 }
 
 pub(crate) struct Pages {
     pages: Chunked<Page>,
-    idle: List,
-    stuck: List,
+    idle: List<ByOrder>,
+    stuck: List<ByOrder>,
     ageing: Ageing,
     /// Whether the idle page of the lowest index is asked for.
     marks_idle: bool,
@@ -199,7 +270,7 @@ impl Pages {
             Some(period) => (period / STALE).clamp(1, 1 << 30) as u32,
             None => 0,
         };
-        let due = [List::EMPTY; STALE as usize];
+        let due = [const { List::EMPTY }; STALE as usize];
         Self {
             pages: Chunked::new(memory),
             idle: List::EMPTY,
@@ -268,61 +339,73 @@ impl Pages {
     }
 
     fn add_record(&mut self, memory: DeviceMemory, edge: u32, state: State) -> u32 {
-        let page = Page {
-            memory,
-            edge,
-            state,
-            staleness: STALENESS_AT_FIRST,
-            order: Links::NONE,
-            idle_since: 0,
-            expiry: 0,
-            age: Links::NONE,
-            serial: self.next_serial,
-            marks: [Marks::default(); 2],
-        };
         self.next_serial += 1;
         self.reserved += memory.size;
-        let Some(index) = self.lowest(Set::Vacant) else {
-            return self.pages.push(page);
+        let vacant = self.lowest(Set::Vacant);
+        let marks = match vacant {
+            None => Default::default(),
+            Some(index) => {
+                self.unmark(Set::Vacant, index);
+                self.pages[index].marks.clone()
+            }
         };
-        self.unmark(Set::Vacant, index);
-        self.vacant_count -= 1;
-        let marks = self.pages[index].marks;
-        self.pages[index] = Page { marks, ..page };
-        index
+        let page = Page {
+            memory,
+            edge: Cell::new(edge),
+            state: Cell::new(state),
+            staleness: Cell::new(STALENESS_AT_FIRST),
+            order: Links::none(),
+            idle_since: Cell::new(0),
+            expiry: Cell::new(0),
+            age: Links::none(),
+            serial: self.next_serial - 1,
+            marks,
+        };
+        match vacant {
+            None => self.pages.push(page),
+            Some(index) => {
+                self.vacant_count -= 1;
+                self.pages[index] = page;
+                index
+            }
+        }
     }
 
     /// The last slice of a page is gone; `now` by the allocator's clock.
+    #[inline]
     pub(crate) fn set_idle(&mut self, index: u32, now: u32) {
+        let page = &self.pages[index];
+        debug_assert!(page.is(State::Busy));
+        page.state.set(State::Idle);
         // Threads that free in other pools may have set the clock back.
-        let last = if self.idle.newest == NONE { now } else { self.pages[self.idle.newest].idle_since };
-        let page = &mut self.pages[index];
-        debug_assert_eq!(page.state, State::Busy);
-        page.state = State::Idle;
-        page.idle_since = if now.wrapping_sub(last) as i32 >= 0 { now } else { last };
+        let last = if self.idle.newest == NONE { now } else { self.pages[self.idle.newest].idle_since.get() };
+        page.idle_since.set(if now.wrapping_sub(last) as i32 >= 0 { now } else { last });
         self.idle_count += 1;
+        self.idle.append(&self.pages, index, page);
+        if self.ageing.interval != 0 {
+            self.ageing.enter(&self.pages, index, page);
+        }
         if self.marks_idle {
             self.mark(Set::Idle, index);
-        }
-        self.idle.append(&mut self.pages, order, index);
-        if self.ageing.interval != 0 {
-            self.begin_ageing(index);
         }
     }
 
     /// A slice was placed in an idle page; `edge` is what the page's edge is from now on.
-    pub(crate) fn set_busy(&mut self, index: u32, edge: u32) {
-        debug_assert_eq!(self.pages[index].state, State::Idle);
-        self.pages[index].state = State::Busy;
-        self.pages[index].edge = edge;
-        self.idle_count -= 1;
+    #[inline]
+    pub(crate) fn set_busy(&mut self, index: u32, edge: u32) -> &Page {
         if self.marks_idle {
             self.unmark(Set::Idle, index);
         }
-        self.idle.remove(&mut self.pages, order, index);
+        let page = &self.pages[index];
+        debug_assert!(page.is(State::Idle));
+        page.state.set(State::Busy);
+        page.edge.set(edge);
+        self.idle_count -= 1;
+        self.idle.remove(&self.pages, page);
         if self.ageing.interval != 0 {
-            self.end_ageing(index);
+            self.ageing.leave(&self.pages, page);
         }
+        page
     }
 
     /// The idle page with the lowest index.
@@ -343,19 +426,19 @@ impl Pages {
 
     /// An idle page is being given back: it counts as reserved until the device has taken it.
     pub(crate) fn set_leaving(&mut self, index: u32) {
-        self.set_busy(index, self.pages[index].edge);
+        self.set_busy(index, self.pages[index].edge());
         self.count -= 1;
         self.enter_leaving(index);
     }
 
     fn enter_leaving(&mut self, index: u32) {
-        self.pages[index].state = State::Leaving;
+        self.pages[index].state.set(State::Leaving);
         self.leaving += self.pages[index].memory.size;
         self.leaving_count += 1;
     }
 
     fn end_leaving(&mut self, index: u32) {
-        debug_assert_eq!(self.pages[index].state, State::Leaving);
+        debug_assert!(self.pages[index].is(State::Leaving));
         self.leaving -= self.pages[index].memory.size;
         self.leaving_count -= 1;
     }
@@ -363,7 +446,7 @@ impl Pages {
     /// The device has taken a page back.
     pub(crate) fn set_vacant(&mut self, index: u32) {
         self.end_leaving(index);
-        self.pages[index].state = State::Vacant;
+        self.pages[index].state.set(State::Vacant);
         self.reserved -= self.pages[index].memory.size;
         self.vacant_count += 1;
         self.mark(Set::Vacant, index);
@@ -372,20 +455,21 @@ impl Pages {
     /// The device has refused to take a page back.
     pub(crate) fn set_stuck(&mut self, index: u32) {
         self.end_leaving(index);
-        self.pages[index].state = State::Stuck;
+        self.pages[index].state.set(State::Stuck);
         self.enter_stuck(index);
     }
 
     fn enter_stuck(&mut self, index: u32) {
-        self.stuck_bytes += self.pages[index].memory.size;
+        let page = &self.pages[index];
+        self.stuck_bytes += page.memory.size;
         self.stuck_count += 1;
-        self.stuck.append(&mut self.pages, order, index);
+        self.stuck.append(&self.pages, index, page);
     }
 
     /// Takes the page that has been stuck the longest for another try.
     pub(crate) fn retry_stuck(&mut self) -> Option<u32> {
         let index = self.stuck.first()?;
-        self.stuck.remove(&mut self.pages, order, index);
+        self.stuck.remove(&self.pages, &self.pages[index]);
         self.stuck_count -= 1;
         self.stuck_bytes -= self.pages[index].memory.size;
         self.enter_leaving(index);
@@ -393,22 +477,6 @@ impl Pages {
     }
 
     // ---- ageing
-
-    fn begin_ageing(&mut self, index: u32) {
-        let page = &mut self.pages[index];
-        page.expiry = self.ageing.checks + STALE - u64::from(page.staleness);
-        // The list of the check that has just been made is empty, so no list holds pages of two checks.
-        self.ageing.due[(page.expiry % STALE) as usize].append(&mut self.pages, age, index);
-    }
-
-    /// The page is used again: what it has aged remains, less one.
-    fn end_ageing(&mut self, index: u32) {
-        let expiry = self.pages[index].expiry;
-        let left = expiry.saturating_sub(self.ageing.checks);
-        let list = if left == 0 { &mut self.ageing.expired } else { &mut self.ageing.due[(expiry % STALE) as usize] };
-        list.remove(&mut self.pages, age, index);
-        self.pages[index].staleness = (STALE - left).saturating_sub(1) as u8;
-    }
 
     /// Whether pages age, and at which count of allocations the next check is due.
     pub(crate) fn next_check(&self) -> Option<u32> {
@@ -418,10 +486,7 @@ impl Pages {
     /// Makes the checks that are due when there have been `now` allocations. Needs pages that age.
     pub(crate) fn check_age(&mut self, now: u32) {
         while self.ageing.next.wrapping_sub(now) as i32 <= 0 {
-            self.ageing.next = self.ageing.next.wrapping_add(self.ageing.interval);
-            self.ageing.checks += 1;
-            let due = &mut self.ageing.due[(self.ageing.checks % STALE) as usize];
-            self.ageing.expired.take_all(due, &mut self.pages, age);
+            self.ageing.check(&self.pages);
         }
     }
 
@@ -432,27 +497,33 @@ impl Pages {
 
     // ---- sets
 
-    fn mark(&mut self, set: Set, index: u32) {
-        self.pages[index & !63].marks[set as usize].bits |= 1 << (index & 63);
-        self.pages[index & !4095].marks[set as usize].groups |= 1 << (index >> 6 & 63);
+    fn mark(&self, set: Set, index: u32) {
+        let (bits, groups) = self.marks_of(set, index);
+        bits.set(bits.get() | 1 << (index & 63));
+        groups.set(groups.get() | 1 << (index >> 6 & 63));
     }
 
-    fn unmark(&mut self, set: Set, index: u32) {
-        let bits = &mut self.pages[index & !63].marks[set as usize].bits;
-        *bits &= !(1 << (index & 63));
-        if *bits == 0 {
-            self.pages[index & !4095].marks[set as usize].groups &= !(1 << (index >> 6 & 63));
+    fn unmark(&self, set: Set, index: u32) {
+        let (bits, groups) = self.marks_of(set, index);
+        bits.set(bits.get() & !(1 << (index & 63)));
+        if bits.get() == 0 {
+            groups.set(groups.get() & !(1 << (index >> 6 & 63)));
         }
+    }
+
+    fn marks_of(&self, set: Set, index: u32) -> (&Cell<u64>, &Cell<u64>) {
+        let bits = &self.pages[index & !63].marks[set as usize].bits;
+        (bits, &self.pages[index & !4095].marks[set as usize].groups)
     }
 
     /// The lowest index in a set. One step per 4,096 pages.
     fn lowest(&self, set: Set) -> Option<u32> {
         let mut at = self.pages.index_from(0)?;
         loop {
-            let groups = self.pages[at].marks[set as usize].groups;
+            let groups = self.pages[at].marks[set as usize].groups.get();
             if groups != 0 {
                 let group = at + 64 * groups.trailing_zeros();
-                return Some(group + self.pages[group].marks[set as usize].bits.trailing_zeros());
+                return Some(group + self.pages[group].marks[set as usize].bits.get().trailing_zeros());
             }
             at = self.pages.index_from(at + 4096)?;
         }
@@ -512,25 +583,26 @@ impl Pages {
 
     /// Pages in the slicer, in no particular order.
     pub(crate) fn in_slicer(&self) -> impl Iterator<Item = &Page> {
-        self.pages.indices().map(|i| &self.pages[i]).filter(|page| matches!(page.state, State::Busy | State::Idle))
+        self.pages.indices().map(|i| &self.pages[i]).filter(|page| page.is(State::Busy) || page.is(State::Idle))
     }
 
     /// Verifies the lists from scratch: that every idle page is in the list of idle ones, in the order in which they
     /// became idle, and in the list of its age.
     pub(crate) fn check(&self) -> Result<(), &'static str> {
         let mut last = None;
-        self.check_list(
-            &self.idle,
-            State::Idle,
-            |page| page.order,
-            self.idle_count,
-            |page| {
-                let later = last.is_none_or(|last| page.idle_since.wrapping_sub(last) as i32 >= 0);
-                last = Some(page.idle_since);
-                later
-            },
-        )?;
-        self.check_list(&self.stuck, State::Stuck, |page| page.order, self.stuck_count, |_| true)?;
+        let in_order = |page: &Page| {
+            let later = last.is_none_or(|last| page.idle_since().wrapping_sub(last) as i32 >= 0);
+            last = Some(page.idle_since());
+            later
+        };
+        let idle = self.count_list(&self.idle, State::Idle, in_order)?;
+        let stuck = self.count_list(&self.stuck, State::Stuck, |_| true)?;
+        let there = |state| self.pages.indices().filter(|&i| self.pages[i].is(state)).count();
+        if (idle, stuck) != (self.idle_count, self.stuck_count)
+            || (idle as usize, stuck as usize) != (there(State::Idle), there(State::Stuck))
+        {
+            return Err("a list of pages is incomplete");
+        }
         if self.ageing.interval == 0 {
             return Ok(());
         }
@@ -538,41 +610,27 @@ impl Pages {
         for left in 1..=STALE {
             let expiry = self.ageing.checks + left;
             let list = &self.ageing.due[(expiry % STALE) as usize];
-            listed += self.count_list(list, State::Idle, |page| page.age, |page| page.expiry == expiry)?;
+            listed += self.count_list(list, State::Idle, |page| page.expiry.get() == expiry)?;
         }
-        let checks = self.ageing.checks;
-        let stale = |page: &Page| page.expiry <= checks;
-        listed += self.count_list(&self.ageing.expired, State::Idle, |page| page.age, stale)?;
+        let stale = |page: &Page| page.expiry.get() <= self.ageing.checks;
+        listed += self.count_list(&self.ageing.expired, State::Idle, stale)?;
         if listed == self.idle_count { Ok(()) } else { Err("an idle page is in no list of its age") }
     }
 
-    fn check_list(
+    /// Verifies a list and counts its pages.
+    fn count_list<B: By>(
         &self,
-        list: &List,
+        list: &List<B>,
         state: State,
-        links: impl Fn(&Page) -> Links,
-        expected: u32,
-        holds: impl FnMut(&Page) -> bool,
-    ) -> Result<(), &'static str> {
-        let listed = self.count_list(list, state, links, holds)?;
-        let there = self.pages.indices().filter(|&i| self.pages[i].state == state).count();
-        if listed == expected && there == expected as usize { Ok(()) } else { Err("a list of pages is incomplete") }
-    }
-
-    fn count_list(
-        &self,
-        list: &List,
-        state: State,
-        links: impl Fn(&Page) -> Links,
         mut holds: impl FnMut(&Page) -> bool,
     ) -> Result<u32, &'static str> {
         let (mut at, mut before, mut count) = (list.oldest, NONE, 0);
         while at != NONE {
             let page = &self.pages[at];
-            if page.state != state || links(page).before != before || !holds(page) {
+            if !page.is(state) || B::links(page).before.get() != before || !holds(page) {
                 return Err("a list holds a page that does not belong there");
             }
-            (before, at) = (at, links(page).after);
+            (before, at) = (at, B::links(page).after.get());
             count += 1;
         }
         if list.newest == before { Ok(count) } else { Err("a list of pages does not end with its newest") }

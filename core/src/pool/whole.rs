@@ -3,6 +3,7 @@
 
 use super::rules::{Fit, Kind};
 use super::{Clock, Node, Pool};
+use crate::device::DeviceMemory;
 use crate::error::Error;
 use crate::slice::Slice;
 
@@ -63,29 +64,36 @@ impl Pool {
             return None;
         }
         let slot = self.slicer.use_whole(hole);
-        let page = self.slicer.node(slot).page.get();
-        self.pages.set_busy(page, slot);
-        self.book_whole(slot, fit.requested);
-        Some(self.slice_at(slot))
+        let node = self.slicer.node(slot);
+        let memory = self.pages.set_busy(node.page.get(), slot).memory;
+        Some(self.book_whole(slot, &memory, fit.requested))
     }
 
     /// Books the slice that a new page was got for.
-    pub(super) fn settle_first_whole(&mut self, slot: u32, fit: &Fit) -> Slice {
+    pub(super) fn settle_first_whole(&mut self, slot: u32, memory: &DeviceMemory, fit: &Fit) -> Slice {
         if let Kind::Direct(_) = self.rules.kind {
             self.by_size.note_pages(&self.slicer, self.pages.count());
         }
-        self.book_whole(slot, fit.requested);
-        self.slice_at(slot)
+        self.book_whole(slot, memory, fit.requested)
     }
 
     #[inline(always)]
-    fn book_whole(&mut self, slot: u32, requested: u64) {
+    fn book_whole(&mut self, slot: u32, memory: &DeviceMemory, requested: u64) -> Slice {
         let node = self.slicer.node(slot);
-        let padding = self.rules.bytes(node.size.get()) - requested;
+        let padding = memory.size - requested;
         // A page may be larger than what is asked for by more than 32 bits can say.
         node.link_a.set(padding as u32);
         node.link_b.set((padding >> 32) as u32);
+        let id = self.slicer.id_of(slot, node);
         self.note_in_use(requested, padding);
+        Slice {
+            id,
+            memory: memory.handle,
+            offset: 0,
+            size: memory.size,
+            address: memory.address,
+            mapped: memory.mapped,
+        }
     }
 
     /// Bytes by which a slice that fills a page is larger than what was asked for.
@@ -106,11 +114,13 @@ impl Pool {
     pub(super) fn free_whole(&mut self, slot: u32, clock: &Clock) {
         self.unbook_whole(slot);
         self.slicer.free_whole(slot);
+        let node = self.slicer.node(slot);
+        let page = node.page.get();
         match &self.rules.kind {
-            Kind::Direct(_) => self.by_size.insert(&self.slicer, slot),
+            Kind::Direct(_) => self.by_size.insert(&self.slicer, slot, node),
             _ => self.slicer.link_whole(slot),
         }
-        self.pages.set_idle(self.slicer.node(slot).page.get(), clock.idle_event());
+        self.pages.set_idle(page, clock.idle_event());
     }
 
     /// Takes a free page out of the slicer and its index.
@@ -129,7 +139,7 @@ impl Pool {
             return Err(Error::NoRoom { size: fit.requested, available: self.rules.bytes(size) });
         }
         self.unbook_whole(slot);
-        self.book_whole(slot, fit.requested);
-        Ok(self.slice_at(slot))
+        let memory = self.pages[self.slicer.node(slot).page.get()].memory;
+        Ok(self.book_whole(slot, &memory, fit.requested))
     }
 }

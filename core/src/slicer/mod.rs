@@ -183,7 +183,13 @@ impl Slicer {
     /// The handle of a live slot.
     #[inline(always)]
     pub(crate) fn id(&self, slot: u32) -> SliceId {
-        SliceId::pack(self.tag, self.nodes[slot].generation(), slot)
+        self.id_of(slot, &self.nodes[slot])
+    }
+
+    /// The handle of a live slot whose node is at hand.
+    #[inline(always)]
+    pub(crate) fn id_of(&self, slot: u32, node: &Node) -> SliceId {
+        SliceId::pack(self.tag, node.generation(), slot)
     }
 
     #[inline(always)]
