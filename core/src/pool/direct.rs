@@ -9,10 +9,3 @@ pub(crate) struct Direct {
     /// Bytes of the largest page there can be: a multiple of the granule.
     pub(crate) limit: u64,
 }
-
-impl Direct {
-    /// Whether the pool takes requests of `size` bytes.
-    pub(crate) fn accepts(&self, size: u64) -> bool {
-        size != 0 && size <= self.limit
-    }
-}

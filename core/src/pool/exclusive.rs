@@ -1,6 +1,8 @@
 //! The rules of exclusive pages: one slice each, which near sizes share one after the other.
 #![forbid(unsafe_code)]
 
+use super::rules::Sizes;
+
 /// Steps between sizes of pages per power of two, as a power of two: rounding up costs at most one part in as many.
 const STEP_BITS: u32 = 3;
 
@@ -14,9 +16,9 @@ pub(crate) struct Exclusive {
 }
 
 impl Exclusive {
-    /// Whether the pool takes requests of `size` bytes.
-    pub(crate) fn accepts(&self, size: u64) -> bool {
-        size <= self.max_alloc_size && (size != 0) == (self.max_alloc_size != 0)
+    /// The sizes the pool takes.
+    pub(crate) fn accepted(&self) -> Sizes {
+        Sizes::new(self.max_alloc_size.min(1), self.max_alloc_size)
     }
 
     /// Granules of a page for `size` granules: the largest page less a number of steps of at most an eighth of `size`.

@@ -7,7 +7,7 @@ use super::sliced::Sliced;
 use super::{NearPage, PoolOptions, PoolType};
 use crate::device::MemoryType;
 use crate::error::Error;
-use crate::int::{align_down, align_up, granules_up};
+use crate::int::{align_down, align_up, granules_up, mask};
 use crate::slice::Request;
 
 /// A request in a pool's own unit.
@@ -32,12 +32,40 @@ pub(crate) enum Kind {
 /// What never changes about a pool.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
-    pub(crate) kind: Kind,
-    pub(crate) granule_shift: u32,
+    // What every request is held against comes first, in a form that needs no look at the kind.
+    /// The pool takes `accepted.count` sizes from `accepted.first` on, and as many of `near_page`.
+    accepted: Sizes,
+    near_page: Sizes,
     /// Alignment of pages, and the largest of requests.
     pub(crate) page_alignment: u64,
+    pub(crate) granule_shift: u32,
+    /// All ones if pages are cut: otherwise slices begin where their pages do, whatever their alignment.
+    cut_mask: u32,
+    pub(crate) kind: Kind,
     pub(crate) dealloc_period: Option<u64>,
     pub(crate) keep_bytes: u64,
+}
+
+/// Sizes in bytes without a gap.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sizes {
+    first: u64,
+    count: u64,
+}
+
+impl Sizes {
+    pub(crate) const NONE: Sizes = Sizes { first: 0, count: 0 };
+
+    /// From `first` to `last`, which is not below it.
+    pub(crate) fn new(first: u64, last: u64) -> Self {
+        debug_assert!(first <= last && (first, last) != (0, u64::MAX));
+        Self { first, count: last - first + 1 }
+    }
+
+    #[inline(always)]
+    pub(crate) fn contain(&self, size: u64) -> bool {
+        size.wrapping_sub(self.first) < self.count
+    }
 }
 
 impl Rules {
@@ -67,10 +95,18 @@ impl Rules {
             }
             PoolType::Direct { reclaim_at } => Kind::Direct(Direct { reclaim_at, limit }),
         };
+        let (accepted, near_page) = match &kind {
+            Kind::Sliced(sliced) => (sliced.accepted(), sliced.near_page()),
+            Kind::Exclusive(exclusive) => (exclusive.accepted(), Sizes::NONE),
+            Kind::Direct(direct) => (Sizes::new(1, direct.limit), Sizes::NONE),
+        };
         Ok(Self {
-            kind,
-            granule_shift: granule.trailing_zeros(),
+            accepted,
+            near_page,
             page_alignment: memory_type.alignment.max(granule),
+            granule_shift: granule.trailing_zeros(),
+            cut_mask: mask(matches!(kind, Kind::Sliced(_))),
+            kind,
             dealloc_period: options.dealloc_period,
             keep_bytes: options.keep_bytes,
         })
@@ -79,26 +115,17 @@ impl Rules {
     /// Whether and how the pool would serve a request that [`Request::check`] has passed.
     #[inline(always)]
     pub(crate) fn fit(&self, request: &Request) -> Result<Fit, Error> {
-        let accepted = match &self.kind {
-            Kind::Sliced(sliced) => sliced.accepts(request.size),
-            Kind::Exclusive(exclusive) => exclusive.accepts(request.size),
-            Kind::Direct(direct) => direct.accepts(request.size),
-        };
-        if !accepted {
+        if !self.accepted.contain(request.size) && !self.near_page.contain(request.size) {
             return Err(self.refusal(request.size));
         }
         if request.alignment > self.page_alignment {
             return Err(Error::InvalidArgument { field: c"alignment", value: request.alignment });
         }
         // A pool without room for a single page takes requests so that they get the right error; clamping keeps the
-        // number in range, no page will ever hold it.
-        let size = granules_up(request.size, self.granule_shift).min(u64::from(u32::MAX)) as u32;
-        if let Kind::Sliced(_) = self.kind {
-            let align_mask = ((request.alignment >> self.granule_shift).max(1) - 1).min(u64::from(u32::MAX)) as u32;
-            return Ok(Fit { size, align_mask, requested: request.size });
-        }
-        // A slice begins where its page does, and a size of 0 takes a granule all the same.
-        Ok(Fit { size: size.max(1), align_mask: 0, requested: request.size })
+        // number in range, no page will ever hold it. A size of 0 takes a granule all the same.
+        let size = granules_up(request.size, self.granule_shift).clamp(1, u64::from(u32::MAX)) as u32;
+        let align_mask = ((request.alignment >> self.granule_shift).max(1) - 1).min(u64::from(u32::MAX)) as u32;
+        Ok(Fit { size, align_mask: align_mask & self.cut_mask, requested: request.size })
     }
 
     /// Why the pool does not take requests of a size.
@@ -145,7 +172,7 @@ impl Rules {
     /// Whether pages are cut: otherwise each holds one slice.
     #[inline(always)]
     pub(crate) fn cuts(&self) -> bool {
-        matches!(self.kind, Kind::Sliced(_))
+        self.cut_mask != 0
     }
 
     /// Whether pages have different sizes although they are cut.

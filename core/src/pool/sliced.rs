@@ -1,6 +1,7 @@
 //! The rules of sliced pages: which requests they take, how large a page is, how much there may be.
 #![forbid(unsafe_code)]
 
+use super::rules::Sizes;
 use super::{NearPage, PoolOptions};
 use crate::error::Error;
 use crate::int::{align_down, align_up};
@@ -81,17 +82,18 @@ impl Sliced {
         })
     }
 
-    /// Whether the pool takes requests of `size` bytes.
-    #[inline(always)]
-    pub(crate) fn accepts(&self, size: u64) -> bool {
-        // Size 0 wraps to the largest number.
-        size.wrapping_sub(1) < self.max_slice_size || (self.takes_near_page && self.nearly_fills(size))
+    /// The sizes the pool takes as a matter of course.
+    pub(crate) fn accepted(&self) -> Sizes {
+        if self.max_slice_size == 0 { Sizes::NONE } else { Sizes::new(1, self.max_slice_size) }
     }
 
-    /// Whether less than a fifth of a page would be left.
-    fn nearly_fills(&self, size: u64) -> bool {
-        // rest * 5 < page, without overflow.
-        size != 0 && size <= self.page_size && self.page_size - size < self.page_size.div_ceil(5)
+    /// The sizes that would leave less than a fifth of a page, if the pool takes those.
+    pub(crate) fn near_page(&self) -> Sizes {
+        if !self.takes_near_page || self.page_size == 0 {
+            return Sizes::NONE;
+        }
+        // rest * 5 < page, without overflow: the least rest that is too much is a fifth, rounded up.
+        Sizes::new(self.page_size - self.page_size.div_ceil(5) + 1, self.page_size)
     }
 
     /// The largest request the pool takes, of those below a request of `size` bytes that it does not take.
@@ -135,14 +137,18 @@ mod tests {
         Sliced::try_new(&options, page_size, max_slice_size, max_pool_size, u64::MAX).unwrap()
     }
 
+    fn accepts(pool: &Sliced, size: u64) -> bool {
+        pool.accepted().contain(size) || pool.near_page().contain(size)
+    }
+
     #[test]
     fn requests_that_nearly_fill_a_page_are_taken_when_there_is_no_cap() {
         let pool = sliced(32_000, 32, None);
         for (size, taken) in [(32, true), (33, false), (25_600, false), (25_601, true), (32_000, true), (32_001, false)]
         {
-            assert_eq!(pool.accepts(size), taken, "{size}");
+            assert_eq!(accepts(&pool, size), taken, "{size}");
         }
-        assert!(!sliced(32_000, 32, Some(64_000)).accepts(25_601));
+        assert!(!accepts(&sliced(32_000, 32, Some(64_000)), 25_601));
         assert_eq!((pool.limit_below(32_001), pool.limit_below(33)), (32_000, 32));
         assert_eq!(sliced(32_000, 32, Some(64_000)).limit_below(32_001), 32);
     }
@@ -155,13 +161,14 @@ mod tests {
         assert_eq!((shrunk.page_size, shrunk.max_slice_size, shrunk.capacity), (992, 992, Some(992)));
         let none = sliced(1024, 1024, Some(16));
         assert_eq!((none.page_size, none.capacity, none.next_page(32, 0)), (0, Some(0), None));
-        assert!(none.accepts(8));
+        assert!(accepts(&none, 8) && !accepts(&none, 0));
     }
 
     #[test]
     fn the_near_page_rule_does_not_overflow() {
         let pool = sliced(1 << 36, 32, None);
-        assert!(pool.accepts(1 << 36));
-        assert!(!pool.accepts((1 << 36) / 5 * 4));
+        assert!(accepts(&pool, 1 << 36));
+        assert!(!accepts(&pool, (1 << 36) / 5 * 4));
+        assert!(accepts(&pool, (1 << 36) / 5 * 4 + 1));
     }
 }
