@@ -5,6 +5,7 @@ mod common;
 use common::books::{Snapshot, assert_agree, ranges};
 use common::devices::LedgerDevice;
 use common::host::HostLedger;
+use common::pools::{KINDS, exclusive, touch};
 use common::random::Random;
 use common::{K, M};
 use slicepool_core::{Allocator, AllocatorOptions, Device, Error, PoolOptions, Request, Slice};
@@ -19,11 +20,25 @@ fn pool(page_size: u64) -> PoolOptions {
 
 // ---- asking and giving back
 
+/// Two pools of sliced pages, a pool of each kind with one that takes what the others are too full for, all kinds.
+fn lists() -> Vec<Vec<PoolOptions>> {
+    let mut lists =
+        vec![vec![PoolOptions::sliced_pages(64 * K, 4 * K, Some(M)), PoolOptions::sliced_pages(M, M, None)]];
+    lists.extend(KINDS.map(|(_, pool)| vec![pool.with_dealloc_period(Some(20)), exclusive(M)]));
+    lists.push(KINDS.map(|(_, pool)| pool).to_vec());
+    lists
+}
+
 /// The whole life of an allocator, to be interrupted anywhere.
-fn live_through(device: &LedgerDevice, host: &HostLedger) -> Result<(), Error> {
-    let pools = [PoolOptions::sliced_pages(64 * K, 4 * K, Some(M)), PoolOptions::sliced_pages(M, M, None)];
-    let allocator = Allocator::try_new(device, &pools, AllocatorOptions::default().with_memory(host.memory()))?;
+fn live_through(pools: &[PoolOptions], device: &LedgerDevice, host: &HostLedger) -> Result<(), Error> {
+    let allocator = Allocator::try_new(device, pools, AllocatorOptions::default().with_memory(host.memory()))?;
     let mut live = Vec::new();
+    if pools.len() > 2 {
+        for i in 0..100 {
+            let pool = i % pools.len() as u32;
+            live.push(allocator.allocate(&Request::new(1 + u64::from(i) * 97).in_pool(pool))?.id);
+        }
+    }
     for i in 0..300 {
         live.push(allocator.allocate(&Request::new(1 + i * 777 % (32 * K)))?.id);
     }
@@ -40,18 +55,26 @@ fn live_through(device: &LedgerDevice, host: &HostLedger) -> Result<(), Error> {
 /// Reliability: host memory goes back, whatever happens.
 #[test]
 fn all_host_memory_and_all_pages_are_given_back_at_the_end() {
-    let host = HostLedger::new();
-    let device = LedgerDevice::new();
-    assert_eq!(live_through(&device, &host), Ok(()));
-    host.assert_all_returned();
-    device.assert_all_returned();
-    assert!(host.calls() > 15 && device.given() > 5, "{} {}", host.calls(), device.given());
-    assert_eq!(device.given(), device.taken());
+    for pools in lists() {
+        let host = HostLedger::new();
+        let device = LedgerDevice::new();
+        assert_eq!(live_through(&pools, &device, &host), Ok(()));
+        host.assert_all_returned();
+        device.assert_all_returned();
+        assert!(host.calls() > 15 && device.given() > 5, "{} {}", host.calls(), device.given());
+        assert_eq!(device.given(), device.taken());
+    }
 }
 
 /// Reliability: the k-th host allocation fails, for every k, once and from then on; the allocator is dropped there.
 #[test]
 fn an_allocator_that_host_memory_fails_anywhere_leaks_nothing() {
+    for pools in lists() {
+        fail_anywhere(&pools);
+    }
+}
+
+fn fail_anywhere(pools: &[PoolOptions]) {
     for k in 1.. {
         for for_ever in [false, true] {
             let host = HostLedger::new();
@@ -61,7 +84,7 @@ fn an_allocator_that_host_memory_fails_anywhere_leaks_nothing() {
             } else {
                 host.fail_once(k);
             }
-            let result = live_through(&device, &host);
+            let result = live_through(pools, &device, &host);
             host.assert_all_returned();
             device.assert_all_returned();
             if host.refused() == 0 {
@@ -69,7 +92,7 @@ fn an_allocator_that_host_memory_fails_anywhere_leaks_nothing() {
                 assert!(k > 15);
                 return;
             }
-            // Where one call fails, the other pool may still serve.
+            // Where one call fails, another pool may still serve.
             let served = result.is_ok() && !for_ever;
             let refused = matches!(result, Err(Error::OutOfHostMemory { bytes }) if bytes > 0);
             assert!(served || refused, "{k}: {result:?}");
@@ -191,6 +214,66 @@ fn a_growth_for_which_the_page_records_run_out_changes_nothing_and_can_be_tried_
             |allocator| (0..pages).map(|_| place(allocator, 4096)).collect(),
             |allocator, _| allocator.allocate(&Request::new(4096)).map(drop),
         );
+    }
+}
+
+/// The first growth of every kind.
+#[test]
+fn the_first_growth_of_any_kind_that_host_memory_fails_changes_nothing_and_can_be_tried_again() {
+    for (name, pool) in KINDS {
+        let failures = fail_each_host_allocation(
+            &[pool],
+            |_| Vec::new(),
+            |allocator, _| allocator.allocate(&Request::new(100)).map(drop),
+        );
+        assert!(failures >= 4, "{failures} for {name}");
+    }
+}
+
+/// What a pool needs for one page more: a node, a record, in a direct one a place to find it by its size.
+#[test]
+fn one_page_more_of_any_kind_for_which_host_memory_fails_changes_nothing_and_can_be_tried_again() {
+    for (name, pool) in KINDS {
+        let mut failures = 0;
+        for pages in 1..70 {
+            // Some places are free, but too small or, in a direct pool, of another size.
+            failures += fail_each_host_allocation(
+                std::slice::from_ref(&pool),
+                |allocator| {
+                    let slices: Vec<_> = (0..pages).map(|_| place(allocator, 12 * K)).collect();
+                    slices.iter().step_by(3).for_each(|slice| allocator.free(slice.id).unwrap());
+                    slices
+                },
+                |allocator, _| allocator.allocate(&Request::new(14 * K)).map(drop),
+            );
+        }
+        assert!(failures >= 2, "{failures} for {name}");
+    }
+}
+
+/// A page that is free needs nothing.
+#[test]
+fn a_free_page_serves_again_without_host_memory_whatever_the_kind() {
+    for (_, pool) in KINDS {
+        for pages in [1, 16, 17, 32, 33, 64] {
+            let host = HostLedger::new();
+            let device = LedgerDevice::new();
+            let options = AllocatorOptions::default().with_memory(host.memory());
+            let pool = pool.clone().with_dealloc_period(Some(u64::MAX));
+            let allocator = Allocator::try_new(&device, &[pool], options).unwrap();
+            let slices: Vec<_> = (0..pages).map(|_| place(&allocator, 12 * K)).collect();
+            slices.iter().for_each(|slice| allocator.free(slice.id).unwrap());
+            // Nodes for whatever comes are got with the first operation that finds too few.
+            touch(&allocator, 12 * K);
+            let calls = host.calls();
+            host.fail_from(1);
+            let again: Vec<_> = (0..pages).map(|_| place(&allocator, 12 * K)).collect();
+            for slice in again {
+                assert_eq!(allocator.try_resize(slice.id, 12 * K - 31), Ok(slice));
+            }
+            assert_eq!((host.calls(), device.given()), (calls, device.pages()));
+            assert_agree(&allocator, &device);
+        }
     }
 }
 

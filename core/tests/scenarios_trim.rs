@@ -4,7 +4,7 @@ mod common;
 
 use common::books::assert_agree;
 use common::devices::{KEPT, LedgerDevice};
-use common::pools::{allocate, full, over, sliced};
+use common::pools::{KINDS, allocate, direct, exclusive, free_all, full, growing, over, place, sliced};
 use common::{K, M};
 use slicepool_core::{Allocator, DeviceFault, Error, Request, Slice};
 
@@ -69,6 +69,106 @@ fn trim_gives_back_the_page_that_has_been_idle_the_longest() {
         allocator.trim(keep).unwrap();
         assert!(!device.is_out(slices[gone].memory));
         assert_agree(&allocator, &device);
+    }
+}
+
+/// A page of 64 KiB in each of four pools, and the order in which they became idle.
+fn allocator_with_pages_idle_in_order<'a>(
+    device: &'a LedgerDevice,
+    order: &[usize],
+) -> (Allocator<&'a LedgerDevice>, Vec<Slice>) {
+    let size = 64 * K;
+    let pools = [sliced(size, size, None), exclusive(size), direct(None), growing(size, size)];
+    let allocator = over(device, &pools);
+    let place = |pool| allocator.allocate(&Request::new(size).in_pool(pool)).unwrap();
+    let slices: Vec<_> = [0, 1, 2, 3, 0, 1, 2, 3].map(place).into_iter().collect();
+    for &index in order {
+        allocator.free(slices[index].id).unwrap();
+    }
+    (allocator, slices)
+}
+
+/// Oldest idle first over all pools, whatever their kind and their order.
+#[test]
+fn trim_gives_back_the_page_of_any_pool_that_has_been_idle_the_longest() {
+    for order in
+        [[0, 1, 2, 3, 4, 5, 6, 7], [7, 6, 5, 4, 3, 2, 1, 0], [2, 6, 3, 1, 7, 0, 5, 4], [4, 0, 5, 1, 6, 2, 7, 3]]
+    {
+        let device = LedgerDevice::new();
+        let (allocator, slices) = allocator_with_pages_idle_in_order(&device, &order);
+        for (returned, &gone) in order.iter().enumerate() {
+            assert!(device.is_out(slices[gone].memory));
+            let floor = 64 * K * (7 - returned as u64);
+            allocator.trim(floor).unwrap();
+            assert!(!device.is_out(slices[gone].memory), "{returned} of {order:?}");
+            assert_eq!((device.taken(), device.bytes()), (returned as u64 + 1, floor));
+            assert_agree(&allocator, &device);
+        }
+        // All in one call: the same pages stay.
+        let device = LedgerDevice::new();
+        let (allocator, slices) = allocator_with_pages_idle_in_order(&device, &order);
+        allocator.trim(3 * 64 * K - 1).unwrap();
+        let left: Vec<_> = order.iter().filter(|&&index| device.is_out(slices[index].memory)).collect();
+        assert_eq!(left, order[5..].iter().collect::<Vec<_>>());
+    }
+}
+
+/// Idle again is idle anew.
+#[test]
+fn a_page_that_was_used_again_in_between_is_the_last_to_go() {
+    let device = LedgerDevice::new();
+    let (allocator, slices) = allocator_with_pages_idle_in_order(&device, &[0, 1, 2, 3, 4, 5, 6, 7]);
+    let used = allocator.allocate(&Request::new(64 * K).in_pool(0)).unwrap();
+    assert_eq!(used.memory, slices[0].memory);
+    allocator.free(used.id).unwrap();
+    allocator.trim(64 * K).unwrap();
+    assert_eq!((device.pages(), device.is_out(used.memory)), (1, true));
+    assert_agree(&allocator, &device);
+}
+
+/// The oldest page of a pool is too large to go: those of other pools go, its own younger ones do not.
+#[test]
+fn where_the_oldest_page_is_too_large_to_go_those_of_other_pools_go() {
+    let device = LedgerDevice::new();
+    let allocator = over(&device, &[exclusive(M), sliced(4 * K, 4 * K, None)]);
+    let slices = [(M, 0), (4 * K, 0), (4 * K, 1), (4 * K, 1)]
+        .map(|(size, pool)| allocator.allocate(&Request::new(size).in_pool(pool)).unwrap());
+    free_all(&allocator, &slices);
+    allocator.trim(M + 4 * K).unwrap();
+    assert_eq!(slices.map(|slice| device.is_out(slice.memory)), [true, true, false, false]);
+    assert_eq!(device.bytes(), M + 4 * K);
+    allocator.trim(M).unwrap();
+    assert_eq!(device.bytes(), M + 4 * K, "the page of 1 MiB is the next of its pool");
+    allocator.trim(4 * K).unwrap();
+    assert_eq!(slices.map(|slice| device.is_out(slice.memory)), [false, true, false, false]);
+    assert_agree(&allocator, &device);
+}
+
+/// For every kind: down to a floor, live pages stay, again and again costs nothing.
+#[test]
+fn pools_of_every_kind_are_trimmed_to_a_floor_and_cleaned_up() {
+    for (name, pool) in KINDS {
+        let device = LedgerDevice::new();
+        let allocator = over(&device, &[pool]);
+        let slices: Vec<_> = (0..8).map(|_| place(&allocator, 16 * K)).collect();
+        let (live, freed) = slices.split_at(2);
+        free_all(&allocator, freed);
+        let idle = allocator.statistics().pages_idle;
+        assert!(idle != 0, "{name}");
+        for keep in [u64::MAX, device.bytes(), device.bytes() - 1, 100 * K, 50 * K, 0] {
+            allocator.trim(keep).unwrap();
+            assert!(device.bytes() >= keep.min(device.bytes_peak()), "{name}, {keep}");
+            let calls = device.calls();
+            allocator.trim(keep).unwrap();
+            assert_eq!(device.calls(), calls, "{name}");
+            assert_agree(&allocator, &device);
+        }
+        assert_eq!((device.taken(), allocator.statistics().pages_idle), (u64::from(idle), 0), "{name}");
+        for slice in live {
+            assert_eq!((allocator.get(slice.id), device.is_out(slice.memory)), (Ok(*slice), true), "{name}");
+        }
+        allocator.cleanup().unwrap();
+        assert_eq!(device.taken(), u64::from(idle));
     }
 }
 
