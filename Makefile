@@ -7,7 +7,7 @@ BUILD := target/capi/release
 SONAME := $(shell sed -n 's/^version = "\([0-9]*\.[0-9]*\)\..*/\1/p' Cargo.toml)
 DEMO := target/demo
 
-.PHONY: all demo test bench bless check canaries clean
+.PHONY: all demo test bench bench-traces bless check canaries clean
 
 all: $(BUILD)/libslicepool.a
 
@@ -33,6 +33,11 @@ test:
 # One table of ratios to what people use today, from one run. Needs a C++ compiler for one of the peers.
 bench:
 	cd bench && $(CARGO) run --release --bin table
+
+# What programs would reserve, and what the device would have to do: recorded ones from the folder in SLICEPOOL_TRACES,
+# and synthetic ones.
+bench-traces:
+	cd bench && $(CARGO) run --release --bin traces
 
 # Writes include/slicepool.h (and the other golden files) anew from the sources.
 bless:

@@ -3,6 +3,10 @@
 //! Machines are shared and noisy, so only ratios measured in one run count: subjects take turns in short rounds, and
 //! sizes and victims are made before anything is timed.
 
+pub mod best_fit;
+pub mod replay;
+pub mod traces;
+
 use slicepool_core::{
     Allocator, AllocatorOptions, Device, DeviceError, DeviceMemory, PageRequest, PoolOptions, Request, SliceId, Space,
     SpaceOptions,
