@@ -1,7 +1,7 @@
 //! Allocators against the model.
 
 use crate::device::{Answer, Events, VirtualDevice};
-use crate::ops::{Ask, Pick, Size, ask, pick, picks, size, small_ask};
+use crate::ops::{Ask, Only, Pick, Size, ask, pick, picks, size, small_ask};
 use crate::oracle::{Checked, check_error, ensure};
 use crate::pools::Model;
 use crate::run::Case;
@@ -30,7 +30,8 @@ pub(crate) enum Op {
     },
     /// Frees every so-manieth live slice.
     FreeEvery(u8),
-    Trim(Size),
+    /// Down to so many times a size.
+    Trim(Size, u8),
     Cleanup,
     /// A walk that ends after so many ranges.
     Walk(u8),
@@ -80,7 +81,7 @@ fn op(crowded: bool) -> impl Strategy<Value = Op> {
     ];
     let rare = if crowded { 1 } else { 10 };
     prop_oneof![
-        180 => pick().prop_map(Op::Free),
+        190 => pick().prop_map(Op::Free),
         400 => ask().prop_map(Op::Allocate),
         80 => (pick(), size()).prop_map(|(pick, size)| Op::Resize(pick, size)),
         10 => pick().prop_map(Op::Get),
@@ -88,8 +89,8 @@ fn op(crowded: bool) -> impl Strategy<Value = Op> {
         20 => picks().prop_map(Op::FreeMany),
         40 => (many, refuse_at).prop_map(|(requests, refuse_at)| Op::AllocateMany { requests, refuse_at }),
         rare => (1u8..6).prop_map(Op::FreeEvery),
-        10 => size().prop_map(Op::Trim),
-        10 => Just(Op::Cleanup),
+        6 => (size(), 0u8..20).prop_map(|(size, times)| Op::Trim(size, times)),
+        4 => Just(Op::Cleanup),
         10 => (0u8..100).prop_map(Op::Walk),
         20 => (vec(answer, 0..4), prop_oneof![3 => Just(0), 1 => 1u8..4])
             .prop_map(|(answers, refuse_returns)| Op::Mood { answers, refuse_returns }),
@@ -140,7 +141,11 @@ impl Subject {
         let pools = &self.model.pools;
         let scale = pools[usize::from(ask.measure) % pools.len()].rules.scale();
         let request = Request::new(ask.size.bytes(&scale)).aligned(ask.alignment.bytes(&scale));
-        ask.pool.map_or(request, |pool| request.in_pool(pool))
+        match ask.pool {
+            Only::Any => request,
+            Only::This(pool) => request.in_pool(u32::from(pool) % pools.len() as u32),
+            Only::Number(number) => request.in_pool(number),
+        }
     }
 
     /// A size measured by some pool.
@@ -186,8 +191,8 @@ impl Subject {
                 let ids: Vec<_> = every.map(|&id| SliceId::from_raw(id)).collect();
                 self.free_many(&ids)
             }
-            Op::Trim(keep) => {
-                let keep = self.bytes(keep, self.model.pools.len() - 1);
+            Op::Trim(size, times) => {
+                let keep = self.bytes(size, 0).saturating_mul(u64::from(times));
                 let result = self.allocator.trim(keep);
                 self.trimmed(keep, result)
             }

@@ -62,7 +62,10 @@ pub(crate) fn size() -> impl Strategy<Value = Size> {
     let delta = -1i8..=1;
     let near_power = (prop_oneof![0u8..64, 30u8..34, Just(63)], delta.clone());
     prop_oneof![
-        72 => small_size(),
+        60 => small_size(),
+        // A few sizes that are asked for again and again.
+        12 => (1u8..4).prop_map(|count| Size::Granules { count: count * 3, less: 0 }),
+        2 => (90u8..=255, delta.clone()).prop_map(|(of_256, delta)| Size::Part { of_256, delta }),
         15 => (0u8..90, delta.clone()).prop_map(|(of_256, delta)| Size::Part { of_256, delta }),
         2 => delta.clone().prop_map(|delta| Size::Page { delta }),
         2 => delta.prop_map(|delta| Size::Largest { delta }),
@@ -91,8 +94,17 @@ pub(crate) struct Ask {
     pub(crate) alignment: Alignment,
     /// The pool that both are measured by, counted round and round.
     pub(crate) measure: u8,
-    /// The only pool that may serve it, if it says so.
-    pub(crate) pool: Option<u32>,
+    pub(crate) pool: Only,
+}
+
+/// Which pools may serve a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Only {
+    Any,
+    /// One of them, counted round and round.
+    This(u8),
+    /// The one of an index that there may not be.
+    Number(u32),
 }
 
 /// A request that is right in itself far more often than not.
@@ -108,9 +120,9 @@ pub(crate) fn small_ask() -> impl Strategy<Value = Ask> {
 
 fn ask_for(request: impl Strategy<Value = (Size, Alignment)>) -> impl Strategy<Value = Ask> {
     let pool = prop_oneof![
-        60 => Just(None),
-        10 => (0u32..3).prop_map(Some),
-        1 => prop_oneof![3u32..6, any::<u32>()].prop_map(Some),
+        60 => Just(Only::Any),
+        10 => (0u8..12).prop_map(Only::This),
+        1 => prop_oneof![0u32..6, any::<u32>()].prop_map(Only::Number),
     ];
     (request, 0u8..12, pool).prop_map(|((size, alignment), measure, pool)| Ask { size, alignment, measure, pool })
 }
