@@ -236,12 +236,13 @@ fn one_page_more_of_any_kind_for_which_host_memory_fails_changes_nothing_and_can
     for (name, pool) in KINDS {
         let mut failures = 0;
         for pages in 1..70 {
-            // Some places are free, but too small or, in a direct pool, of another size.
+            // Some places are free, but too small or, in a direct pool, of another size. Pages that grow would serve.
+            let step = if name.starts_with("growing") { usize::MAX } else { 3 };
             failures += fail_each_host_allocation(
                 std::slice::from_ref(&pool),
                 |allocator| {
                     let slices: Vec<_> = (0..pages).map(|_| place(allocator, 12 * K)).collect();
-                    slices.iter().step_by(3).for_each(|slice| allocator.free(slice.id).unwrap());
+                    slices.iter().step_by(step).skip(1).for_each(|slice| allocator.free(slice.id).unwrap());
                     slices
                 },
                 |allocator, _| allocator.allocate(&Request::new(14 * K)).map(drop),

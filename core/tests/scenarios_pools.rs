@@ -4,8 +4,8 @@ mod common;
 
 use common::books::{assert_agree, ranges};
 use common::devices::{LedgerDevice, NONE_LEFT};
-use common::random::Random;
 use common::pools::{MEMORY, allocate, full, over, sliced};
+use common::random::Random;
 use common::{K, M};
 use slicepool_core::{Allocator, AllocatorOptions, Error, MemoryType, NearPage, PoolOptions, PoolType, Request};
 
