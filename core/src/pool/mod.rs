@@ -7,11 +7,14 @@
 //! page for each slice, and differ in which free page serves a request: `whole` is about both.
 #![forbid(unsafe_code)]
 
+mod ageing;
 mod direct;
 mod exact;
 mod exclusive;
+mod inspect;
 mod options;
-pub(crate) mod pages;
+mod page;
+mod pages;
 mod rules;
 mod sliced;
 mod whole;
@@ -21,34 +24,16 @@ use crate::clock::Clock;
 use crate::device::DeviceMemory;
 use crate::error::Error;
 use crate::metadata::{Chunk, ChunkPlan, HostMemory};
-use crate::report::Statistics;
 use crate::slice::Slice;
 use crate::slicer::nodes::Node;
 use crate::slicer::{Scan, Scanned, Slicer};
 use crate::slots::SliceId;
 use exact::{Segment, SizeIndex};
+pub use inspect::Range;
 pub use options::{NearPage, PoolOptions, PoolType};
-use pages::{Page, Pages};
+use page::Page;
+use pages::Pages;
 pub(crate) use rules::{Fit, Kind, Rules};
-
-/// A range of a pool as [`Allocator::walk`](crate::Allocator::walk) shows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Range {
-    /// Index of the pool.
-    pub pool: u32,
-    /// The slice's handle, `None` for a free range.
-    pub id: Option<SliceId>,
-    /// Handle of the page's device memory.
-    pub memory: u64,
-    /// Bytes from the start of the page.
-    pub offset: u64,
-    /// Bytes of the range.
-    pub size: u64,
-    /// Bytes asked for, 0 for a free range.
-    pub requested: u64,
-    /// Address of the range as the device sees it, 0 if the device gives none.
-    pub address: u64,
-}
 
 /// What a pool's lock guards.
 pub(crate) struct Pool {
@@ -478,105 +463,5 @@ impl Pool {
     /// The device has refused to take a page back.
     pub(crate) fn refused(&mut self, index: u32) {
         self.pages.set_stuck(index);
-    }
-
-    // ---- looking
-
-    /// The range of a slot, `None` if the slot is neither slice nor free memory.
-    #[cold]
-    pub(crate) fn range(&self, pool: u32, slot: u32, node: &Node) -> Option<Range> {
-        let live = node.is_slice();
-        if !live && !node.is_free() {
-            return None;
-        }
-        let (offset, size) = (self.rules.bytes(node.offset.get()), self.rules.bytes(node.size.get()));
-        let memory = &self.pages[node.page.get()].memory;
-        Some(Range {
-            pool,
-            id: live.then(|| self.slicer.id(slot)),
-            memory: memory.handle,
-            offset,
-            size,
-            requested: if live { size - self.padding_of(node) } else { 0 },
-            address: memory.address_at(offset),
-        })
-    }
-
-    /// Bytes by which a slice is larger than what was asked for.
-    fn padding_of(&self, node: &Node) -> u64 {
-        if self.rules.cuts() { u64::from(node.link_a.get()) } else { Self::whole_padding(node) }
-    }
-
-    /// A free range of at least this many bytes exists.
-    fn largest_bound(&self) -> u64 {
-        match &self.rules.kind {
-            Kind::Direct(_) => self.pages.newest_idle().map_or(0, |index| self.pages[index].memory.size),
-            _ => self.rules.bytes(self.slicer.largest_bound()),
-        }
-    }
-
-    #[cold]
-    pub(crate) fn statistics(&self) -> Statistics {
-        Statistics {
-            reserved: self.pages.reserved(),
-            in_use: self.in_use,
-            padding: self.padding,
-            free: self.slicer.free_granules() << self.rules.granule_shift,
-            leaving: self.pages.leaving(),
-            stuck: self.pages.stuck_bytes(),
-            reserved_peak: self.reserved_peak,
-            in_use_peak: self.in_use_peak,
-            largest_allocation: self.largest_allocation,
-            largest_free_bound: self.largest_bound(),
-            metadata: self.slicer.bytes() + self.pages.bytes() + self.by_size.bytes(),
-            device_allocations: self.device_allocations,
-            device_deallocations: self.device_deallocations,
-            slices: self.slicer.live(),
-            free_ranges: self.slicer.free_ranges(),
-            pages: self.pages.count(),
-            pages_idle: self.pages.idle_count(),
-            pages_stuck: self.pages.stuck_count(),
-            pages_peak: self.pages_peak,
-            growths_in_flight: self.growing,
-        }
-    }
-
-    /// Verifies every invariant from scratch, in O(slots).
-    pub(crate) fn check(&self) -> Result<(), &'static str> {
-        let pages =
-            self.pages.in_slicer().map(|page| (page.edge(), (page.memory.size >> self.rules.granule_shift) as u32));
-        let holds_nothing = |page: &&Page| match self.rules.cuts() {
-            true => self.slicer.page_is_empty(page.edge()),
-            false => self.slicer.node(page.edge()).is_free(),
-        };
-        match self.rules.kind {
-            Kind::Sliced(_) => self.slicer.check(pages)?,
-            Kind::Exclusive(_) => self.slicer.check_whole(pages, true)?,
-            Kind::Direct(_) => {
-                self.slicer.check_whole(pages, false)?;
-                self.by_size.check(&self.slicer, self.pages.idle_count())?;
-            }
-        }
-        self.pages.check()?;
-        if self.pages.in_slicer().filter(holds_nothing).any(|page| !page.is_idle())
-            || self.pages.in_slicer().filter(holds_nothing).count() != self.pages.idle_count() as usize
-        {
-            return Err("the idle pages are not those that hold nothing");
-        }
-        let (mut in_use, mut padding) = (0, 0);
-        for range in self.slicer.nodes().filter_map(|(slot, node)| self.range(0, slot, node)) {
-            if range.id.is_some() {
-                in_use += range.requested;
-                padding += range.size - range.requested;
-            }
-        }
-        let figures = self.statistics();
-        if (in_use, padding) != (figures.in_use, figures.padding) {
-            return Err("the bytes in use differ from a walk");
-        }
-        if figures.reserved != in_use + padding + figures.free + figures.leaving + figures.stuck {
-            return Err("the reserved bytes are not the sum of their parts");
-        }
-        Ok(())
     }
 }

@@ -1,243 +1,14 @@
 //! The pages of a pool: which there are, which hold nothing, since when, and when they have to go.
 #![forbid(unsafe_code)]
 
+use super::ageing::{Ageing, STALE, STALENESS_AT_FIRST};
+use super::page::{By, ByOrder, Links, List, NONE, Page, Set, State};
 use crate::allocator::sizing::Needs;
 use crate::device::DeviceMemory;
 use crate::error::Error;
 use crate::metadata::{Chunk, ChunkPlan, Chunked, HostMemory};
 use core::cell::Cell;
-use core::marker::PhantomData;
 use core::ops::Index;
-
-/// No page.
-const NONE: u32 = u32::MAX;
-
-/// What a page record stands for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-enum State {
-    /// A record that is not used.
-    Vacant,
-    /// A page with at least one slice.
-    Busy,
-    /// A page without any, in the list of idle pages.
-    Idle,
-    /// On its way back to the device.
-    Leaving,
-    /// The device has refused to take it back.
-    Stuck,
-}
-
-/// One device allocation.
-///
-/// Cells, so that an operation looks each of its pages up once and then reads and writes them as it likes.
-#[derive(Debug)]
-#[repr(C, align(64))]
-pub(crate) struct Page {
-    // The first cache line is what becoming idle and becoming busy touch.
-    pub(crate) memory: DeviceMemory,
-    /// The page's edge in the slicer, or its only node.
-    edge: Cell<u32>,
-    state: Cell<State>,
-    /// Of a busy page: what an idle one has derives from `expiry`.
-    staleness: Cell<u8>,
-    /// Neighbours in the list of idle or stuck pages.
-    order: Links,
-    /// When the page became idle, by the allocator's clock.
-    idle_since: Cell<u32>,
-    // The second line is for pages that age, and for what happens once in a page's life.
-    /// The check at which an idle page has grown too old.
-    expiry: Cell<u64>,
-    /// Neighbours in the list of idle pages that expire together, or have expired.
-    age: Links,
-    /// Counts pages in the order in which they were installed.
-    pub(crate) serial: u64,
-    /// Part of the sets of idle and of vacant pages; says nothing about this page itself.
-    marks: [Marks; 2],
-}
-
-const _: () = assert!(size_of::<Page>() == 128);
-
-impl Page {
-    pub(crate) fn is_idle(&self) -> bool {
-        self.is(State::Idle)
-    }
-
-    #[inline(always)]
-    fn is(&self, state: State) -> bool {
-        self.state.get() == state
-    }
-
-    /// The page's edge in the slicer, or its only node.
-    #[inline(always)]
-    pub(crate) fn edge(&self) -> u32 {
-        self.edge.get()
-    }
-
-    /// When the page became idle, by the allocator's clock.
-    pub(crate) fn idle_since(&self) -> u32 {
-        self.idle_since.get()
-    }
-}
-
-/// Neighbours in a list.
-#[derive(Clone, Debug)]
-struct Links {
-    before: Cell<u32>,
-    after: Cell<u32>,
-}
-
-impl Links {
-    fn none() -> Self {
-        Links { before: Cell::new(NONE), after: Cell::new(NONE) }
-    }
-}
-
-/// A set of pages by index, whose lowest member is found in a few steps: `bits` of every 64th page are the marks of the
-/// 64 pages from there on, `groups` of every 4,096th page say which `bits` from there on are not zero.
-#[derive(Clone, Debug, Default)]
-struct Marks {
-    bits: Cell<u64>,
-    groups: Cell<u64>,
-}
-
-/// The sets that pages are in: places in `Page::marks`.
-#[derive(Clone, Copy)]
-enum Set {
-    Idle = 0,
-    Vacant = 1,
-}
-
-/// The lists that a page can be in by one pair of links each.
-trait By {
-    fn links(page: &Page) -> &Links;
-}
-
-/// Idle or stuck pages in the order in which they became so.
-struct ByOrder;
-
-impl By for ByOrder {
-    #[inline(always)]
-    fn links(page: &Page) -> &Links {
-        &page.order
-    }
-}
-
-/// Idle pages by when they expire.
-struct ByAge;
-
-impl By for ByAge {
-    #[inline(always)]
-    fn links(page: &Page) -> &Links {
-        &page.age
-    }
-}
-
-/// A list of pages in the order in which they entered it.
-struct List<B> {
-    oldest: u32,
-    newest: u32,
-    by: PhantomData<B>,
-}
-
-impl<B: By> List<B> {
-    const EMPTY: Self = List { oldest: NONE, newest: NONE, by: PhantomData };
-
-    fn first(&self) -> Option<u32> {
-        (self.oldest != NONE).then_some(self.oldest)
-    }
-
-    #[inline(always)]
-    fn append(&mut self, pages: &Chunked<Page>, index: u32, page: &Page) {
-        let links = B::links(page);
-        links.before.set(self.newest);
-        links.after.set(NONE);
-        if self.newest == NONE {
-            self.oldest = index;
-        } else {
-            B::links(&pages[self.newest]).after.set(index);
-        }
-        self.newest = index;
-    }
-
-    #[inline(always)]
-    fn remove(&mut self, pages: &Chunked<Page>, page: &Page) {
-        let links = B::links(page);
-        let (before, after) = (links.before.get(), links.after.get());
-        if before == NONE {
-            self.oldest = after;
-        } else {
-            B::links(&pages[before]).after.set(after);
-        }
-        if after == NONE {
-            self.newest = before;
-        } else {
-            B::links(&pages[after]).before.set(before);
-        }
-    }
-
-    /// Moves all of `other` to the end of this list.
-    fn take_all(&mut self, other: &mut Self, pages: &Chunked<Page>) {
-        if other.oldest == NONE {
-            return;
-        }
-        if self.newest == NONE {
-            self.oldest = other.oldest;
-        } else {
-            B::links(&pages[self.newest]).after.set(other.oldest);
-            B::links(&pages[other.oldest]).before.set(self.newest);
-        }
-        self.newest = other.newest;
-        *other = Self::EMPTY;
-    }
-}
-
-/// An idle page goes when its staleness reaches this.
-const STALE: u64 = 5;
-
-/// Staleness of a page that has just been taken from the device.
-const STALENESS_AT_FIRST: u8 = 4;
-
-/// When idle pages grow too old. Every check makes all of them staler by one, without touching any: the list of those
-/// that reach [`STALE`] with it joins the list of those that have.
-struct Ageing {
-    /// Allocations between two checks; 0: pages do not age.
-    interval: u32,
-    /// The count of allocations at which the next check is due.
-    next: u32,
-    /// Checks so far.
-    checks: u64,
-    /// Idle pages by the check that makes them stale, modulo their number.
-    due: [List<ByAge>; STALE as usize],
-    expired: List<ByAge>,
-}
-
-impl Ageing {
-    /// A page has become idle.
-    #[inline]
-    fn enter(&mut self, pages: &Chunked<Page>, index: u32, page: &Page) {
-        let expiry = self.checks + STALE - u64::from(page.staleness.get());
-        page.expiry.set(expiry);
-        // The list of the check that has just been made is empty, so no list holds pages of two checks.
-        self.due[(expiry % STALE) as usize].append(pages, index, page);
-    }
-
-    /// An idle page is used again: what it has aged remains, less one.
-    #[inline]
-    fn leave(&mut self, pages: &Chunked<Page>, page: &Page) {
-        let expiry = page.expiry.get();
-        let left = expiry.saturating_sub(self.checks);
-        let list = if left == 0 { &mut self.expired } else { &mut self.due[(expiry % STALE) as usize] };
-        list.remove(pages, page);
-        page.staleness.set((STALE - left).saturating_sub(1) as u8);
-    }
-
-    fn check(&mut self, pages: &Chunked<Page>) {
-        self.next = self.next.wrapping_add(self.interval);
-        self.checks += 1;
-        self.expired.take_all(&mut self.due[(self.checks % STALE) as usize], pages);
-    }
-}
 
 pub(crate) struct Pages {
     pages: Chunked<Page>,
@@ -265,17 +36,11 @@ pub(crate) struct Pages {
 impl Pages {
     /// No pages yet. They age if there is a `dealloc_period`; [`Pages::lowest_idle`] needs `marks_idle`.
     pub(crate) fn new(memory: HostMemory, dealloc_period: Option<u64>, marks_idle: bool) -> Self {
-        let interval = match dealloc_period {
-            // Counts of allocations wrap: half of their range tells before from after.
-            Some(period) => (period / STALE).clamp(1, 1 << 30) as u32,
-            None => 0,
-        };
-        let due = [const { List::EMPTY }; STALE as usize];
         Self {
             pages: Chunked::new(memory),
             idle: List::EMPTY,
             stuck: List::EMPTY,
-            ageing: Ageing { interval, checks: 0, next: interval, due, expired: List::EMPTY },
+            ageing: Ageing::new(dealloc_period),
             marks_idle,
             vacant_count: 0,
             promised: 0,
@@ -382,7 +147,7 @@ impl Pages {
         page.idle_since.set(if now.wrapping_sub(last) as i32 >= 0 { now } else { last });
         self.idle_count += 1;
         self.idle.append(&self.pages, index, page);
-        if self.ageing.interval != 0 {
+        if self.ageing.is_on() {
             self.ageing.enter(&self.pages, index, page);
         }
         if self.marks_idle {
@@ -402,7 +167,7 @@ impl Pages {
         page.edge.set(edge);
         self.idle_count -= 1;
         self.idle.remove(&self.pages, page);
-        if self.ageing.interval != 0 {
+        if self.ageing.is_on() {
             self.ageing.leave(&self.pages, page);
         }
         page
@@ -480,7 +245,7 @@ impl Pages {
 
     /// Whether pages age, and at which count of allocations the next check is due.
     pub(crate) fn next_check(&self) -> Option<u32> {
-        (self.ageing.interval != 0).then_some(self.ageing.next)
+        (self.ageing.is_on()).then_some(self.ageing.next)
     }
 
     /// Makes the checks that are due when there have been `now` allocations. Needs pages that age.
@@ -603,7 +368,7 @@ impl Pages {
         {
             return Err("a list of pages is incomplete");
         }
-        if self.ageing.interval == 0 {
+        if !self.ageing.is_on() {
             return Ok(());
         }
         let mut listed = 0;
