@@ -6,6 +6,7 @@ use common::books::{Snapshot, assert_agree, assert_balanced};
 use common::devices::{KEPT, LedgerDevice, NONE_LEFT, ScriptedDevice, VirtualDevice};
 use common::host::HostLedger;
 use common::lock::{self, WatchedLock};
+use common::pools::KINDS;
 use common::random::Random;
 use common::{K, M};
 use slicepool_core::{
@@ -184,31 +185,41 @@ fn work_out<D: Device>(allocator: &Allocator<D>, random: &mut Random, operations
     }
 }
 
-fn pools_of_a_workout() -> [PoolOptions; 3] {
-    [
+/// Sliced pools, all kinds at once, and each by itself.
+fn lists_of_a_workout() -> Vec<Vec<PoolOptions>> {
+    let sliced = vec![
         PoolOptions::sliced_pages(16 * K, K, Some(64 * K)),
         PoolOptions::sliced_pages(64 * K, 32 * K, Some(256 * K)).with_granule(64),
         PoolOptions::sliced_pages(128 * K, 128 * K, Some(M)).with_granule(1024),
-    ]
+    ];
+    let kinds = KINDS.map(|(_, pool)| pool.with_dealloc_period(Some(100)));
+    let mut lists = vec![sliced, kinds.to_vec()];
+    lists.extend(kinds.map(|pool| vec![pool]));
+    lists
 }
 
-/// Scenario 44: for every k, the k-th call for a page is refused; at the end each page that was given has been taken
+/// Scenario 44: for k after k, the k-th call for a page is refused; at the end each page that was given has been taken
 /// back once, with its size. The device checks that, and panics where it is not so.
 #[test]
 fn every_page_is_given_back_once_with_its_size_whichever_call_the_device_refuses() {
     let seed = Random::with_seed_or(43).any();
-    for refused in 0.. {
-        let device = LedgerDevice::new();
-        device.refuse_after(refused);
-        let allocator = Allocator::try_new(&device, &pools_of_a_workout(), AllocatorOptions::default()).unwrap();
-        work_out(&allocator, &mut Random::from(seed), 3_000);
-        assert_agree(&allocator, &device);
-        drop(allocator);
-        assert_eq!((device.pages(), device.bytes()), (0, 0));
-        assert_eq!(device.given(), device.taken());
-        if device.allocate_refused() == 0 {
-            assert!(refused > 10, "{refused}");
-            return;
+    for (list, pools) in lists_of_a_workout().iter().enumerate() {
+        let mut refused = 0;
+        loop {
+            let device = LedgerDevice::new();
+            device.refuse_after(refused);
+            let allocator = Allocator::try_new(&device, pools, AllocatorOptions::default()).unwrap();
+            work_out(&allocator, &mut Random::from(seed), 1_500);
+            assert_agree(&allocator, &device);
+            drop(allocator);
+            assert_eq!((device.pages(), device.bytes()), (0, 0));
+            assert_eq!(device.given(), device.taken());
+            if device.allocate_refused() == 0 {
+                assert!(refused > 3, "{refused}");
+                break;
+            }
+            // Each for the first list; fewer and fewer for those that call the device all the time.
+            refused += if list == 0 { 1 } else { 1 + refused / 10 };
         }
     }
 }
@@ -217,10 +228,10 @@ fn every_page_is_given_back_once_with_its_size_whichever_call_the_device_refuses
 #[test]
 fn every_page_is_given_back_once_with_its_size_after_a_life_with_a_difficult_device() {
     let mut random = Random::with_seed_or(44);
-    for _ in 0..40 {
+    for pools in lists_of_a_workout().iter().cycle().take(90) {
         let device = LedgerDevice::new();
         device.limit_to(random.within(100 * K, 600 * K));
-        let allocator = Allocator::try_new(&device, &pools_of_a_workout(), AllocatorOptions::default()).unwrap();
+        let allocator = Allocator::try_new(&device, pools, AllocatorOptions::default()).unwrap();
         for _ in 0..10 {
             device.keep_everything(random.below(3) == 0);
             let before: Vec<_> = common::books::ranges(&allocator).iter().filter_map(|range| range.id).collect();
@@ -261,41 +272,46 @@ fn pages_that_a_refused_batch_cannot_give_back_are_stuck_and_not_lost() {
 #[test]
 fn lock_hooks_are_never_nested_and_never_held_while_foreign_functions_run() {
     let mut random = Random::with_seed_or(46);
-    let (host, lock, device) = (HostLedger::new(), WatchedLock::new(), LedgerDevice::new());
-    let options = AllocatorOptions::default().with_memory(host.memory()).with_lock(lock.kind());
-    let allocator = Allocator::try_new(&device, &pools_of_a_workout(), options).unwrap();
-    device.limit_to(M);
-    std::thread::scope(|scope| {
-        for _ in 0..2 {
-            let mut random = random.split();
-            let allocator = &allocator;
-            scope.spawn(move || work_out(allocator, &mut random, 5_000));
-        }
-    });
-    let _ = allocator.walk(|_| {
-        assert!(!lock::is_held_here());
-        ControlFlow::<()>::Continue(())
-    });
-    device.keep_everything(true);
-    work_out(&allocator, &mut random, 1_000);
-    device.keep_everything(false);
-    assert_agree(&allocator, &device);
-    assert!(matches!(allocator.can_destroy(slicepool_core::LiveSlices::Refuse), Err(Error::Busy { in_flight: 0, .. })));
-    let slices: Vec<_> = common::books::ranges(&allocator).iter().filter_map(|range| range.id).collect();
-    allocator.free_many(&slices).unwrap();
-    assert!(allocator.destroy().is_ok());
-    lock.assert_used_rightly();
-    host.assert_all_returned();
+    for pools in lists_of_a_workout() {
+        let (host, lock, device) = (HostLedger::new(), WatchedLock::new(), LedgerDevice::new());
+        let options = AllocatorOptions::default().with_memory(host.memory()).with_lock(lock.kind());
+        let allocator = Allocator::try_new(&device, &pools, options).unwrap();
+        device.limit_to(M);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                let mut random = random.split();
+                let allocator = &allocator;
+                scope.spawn(move || work_out(allocator, &mut random, 2_000));
+            }
+        });
+        let _ = allocator.walk(|_| {
+            assert!(!lock::is_held_here());
+            ControlFlow::<()>::Continue(())
+        });
+        device.keep_everything(true);
+        work_out(&allocator, &mut random, 500);
+        device.keep_everything(false);
+        assert_agree(&allocator, &device);
+        assert!(matches!(
+            allocator.can_destroy(slicepool_core::LiveSlices::Refuse),
+            Err(Error::Busy { in_flight: 0, .. })
+        ));
+        let slices: Vec<_> = common::books::ranges(&allocator).iter().filter_map(|range| range.id).collect();
+        allocator.free_many(&slices).unwrap();
+        assert!(allocator.destroy().is_ok());
+        lock.assert_used_rightly();
+        host.assert_all_returned();
+    }
 }
 
 /// An externally synchronised allocator behaves the same.
 #[test]
 fn an_allocator_without_a_lock_does_the_same_as_one_with() {
     let seed = Random::with_seed_or(47).any();
-    let play = |options: AllocatorOptions| {
+    let play = |pools: &[PoolOptions], options: AllocatorOptions| {
         let device = LedgerDevice::new();
         device.limit_to(M);
-        let allocator = Allocator::try_new(&device, &pools_of_a_workout(), options).unwrap();
+        let allocator = Allocator::try_new(&device, pools, options).unwrap();
         work_out(&allocator, &mut Random::from(seed), 5_000);
         assert_agree(&allocator, &device);
         let places: Vec<_> = common::books::ranges(&allocator)
@@ -304,8 +320,10 @@ fn an_allocator_without_a_lock_does_the_same_as_one_with() {
             .collect();
         (places, device.calls())
     };
-    let with_lock = play(AllocatorOptions::default());
-    // SAFETY: one thread.
-    let without = play(AllocatorOptions::default().with_lock(unsafe { slicepool_core::LockKind::unlocked() }));
-    assert!(with_lock == without);
+    for pools in lists_of_a_workout() {
+        let with_lock = play(&pools, AllocatorOptions::default());
+        // SAFETY: one thread.
+        let without_lock = AllocatorOptions::default().with_lock(unsafe { slicepool_core::LockKind::unlocked() });
+        assert!(with_lock == play(&pools, without_lock));
+    }
 }

@@ -6,6 +6,7 @@ use common::books::{assert_agree, assert_balanced};
 use common::devices::{Gate, LedgerDevice, ScriptedDevice};
 use common::lock::{WatchedLock, yielding};
 use common::meeting::{AtEnd, Meeting};
+use common::pools::KINDS;
 use common::random::Random;
 use common::{K, M};
 use slicepool_core::{
@@ -46,11 +47,10 @@ fn assert_stamped(slice: &Slice, size: u64, owner: u64) {
     assert_eq!(found, (owner, !owner), "somebody else wrote into {slice:?}");
 }
 
-/// Scenario 39, with any lock.
-fn share_slices_among_threads(lock: LockKind, operations: u64, random: &mut Random) {
+/// Scenario 39, with any pools that take 100 to 10,000 bytes, and any lock.
+fn share_slices_among_threads(pools: &[PoolOptions], lock: LockKind, operations: u64, random: &mut Random) {
     let device = LedgerDevice::over(HostDevice::new());
-    let pools = [PoolOptions::sliced_pages(M, 4000, None).with_granule(16), pool(M, None)];
-    let allocator = Allocator::try_new(&device, &pools, AllocatorOptions::default().with_lock(lock)).unwrap();
+    let allocator = Allocator::try_new(&device, pools, AllocatorOptions::default().with_lock(lock)).unwrap();
     let shared: Mutex<Vec<(Slice, u64, u64)>> = Mutex::default();
     thread::scope(|scope| {
         for number in 0..4u64 {
@@ -97,14 +97,28 @@ fn share_slices_among_threads(lock: LockKind, operations: u64, random: &mut Rand
 /// Scenario 39.
 #[test]
 fn four_threads_that_share_their_slices_never_overlap() {
-    share_slices_among_threads(yielding(), 100_000, &mut Random::with_seed_or(39));
+    let pools = [PoolOptions::sliced_pages(M, 4000, None).with_granule(16), pool(M, None)];
+    share_slices_among_threads(&pools, yielding(), 100_000, &mut Random::with_seed_or(39));
+}
+
+/// Scenario 39, in pools of each kind and all of them; pages grow old on the way.
+#[test]
+fn four_threads_that_share_slices_of_any_kind_never_overlap() {
+    let mut random = Random::with_seed_or(392);
+    let kinds = KINDS.map(|(_, pool)| pool.with_granule(16).with_dealloc_period(Some(500)));
+    // What has a cap is followed by what has none.
+    let lists = kinds.clone().map(|kind| vec![kind, pool(M, None)]);
+    for pools in lists.into_iter().chain([[kinds.as_slice(), &[pool(M, None)]].concat()]) {
+        share_slices_among_threads(&pools, yielding(), 5_000, &mut random);
+    }
 }
 
 /// Scenario 39, with lock hooks.
 #[test]
 fn four_threads_under_lock_hooks_never_overlap() {
     let lock = WatchedLock::new();
-    share_slices_among_threads(lock.kind(), 20_000, &mut Random::with_seed_or(391));
+    let pools = [KINDS.map(|(_, pool)| pool).as_slice(), &[pool(M, None)]].concat();
+    share_slices_among_threads(&pools, lock.kind(), 20_000, &mut Random::with_seed_or(391));
     lock.assert_used_rightly();
 }
 
@@ -157,7 +171,11 @@ fn a_query_during_frees_and_allocations_answers_rightly_or_stale() {
                 let _end = AtEnd(|| {
                     running.fetch_sub(1, Ordering::Relaxed);
                 });
-                for _ in 0..2_000 {
+                for round in 0..1_000_000 {
+                    // Until the other thread has had its turn.
+                    if round >= 2_000 && stale.load(Ordering::Relaxed) != 0 {
+                        break;
+                    }
                     let some: Vec<Slice> = known.lock().unwrap().clone();
                     for _ in 0..100 {
                         let slice = some[random.below(some.len() as u64) as usize];
