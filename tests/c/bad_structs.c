@@ -37,10 +37,10 @@ static slicepool_result create_in_with_device(void *device) {
 
 typedef slicepool_result (*layout)(const slicepool_layout_properties *, slicepool_pool_options *, uint32_t, uint32_t *);
 
-static slicepool_result layout_with(layout layout, const slicepool_layout_properties *properties) {
+static slicepool_result layout_with(layout make, const slicepool_layout_properties *properties) {
   slicepool_pool_options pools[32] = { SLICEPOOL_POOL_OPTIONS_INIT };
   uint32_t count = 0;
-  slicepool_result result = layout(properties, pools, 32, &count);
+  slicepool_result result = make(properties, pools, 32, &count);
   CHECK((count == 0) == (result != SLICEPOOL_OK) && (pools[0].kind == 0) == (result != SLICEPOOL_OK));
   return result;
 }

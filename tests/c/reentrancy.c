@@ -72,10 +72,10 @@ static void call_slicepool_host_device(struct site *site) {
 
 typedef slicepool_result (*layout)(const slicepool_layout_properties *, slicepool_pool_options *, uint32_t, uint32_t *);
 
-static void call_layout(layout layout) {
+static void call_layout(layout make) {
   slicepool_pool_options pools[32] = { SLICEPOOL_POOL_OPTIONS_INIT };
   uint32_t count = 0;
-  OK(layout(NULL, pools, 32, &count));
+  OK(make(NULL, pools, 32, &count));
   CHECK(count != 0 && pools[count - 1].kind != 0);
 }
 

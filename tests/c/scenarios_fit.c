@@ -1,4 +1,4 @@
-/* What users ran into, cases/scenarios.md: fit, fragmentation, alignment. The number is in each comment. */
+/* What users ran into: fit, fragmentation, alignment. The number is in each comment. */
 #include "check.h"
 #include "shorthand.h"
 

@@ -1,4 +1,4 @@
-/* What users ran into, cases/scenarios.md: thrashing and leaks. The number is in each comment. */
+/* What users ran into: thrashing and leaks. The number is in each comment. */
 #include "check.h"
 #include "shorthand.h"
 

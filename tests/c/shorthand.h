@@ -1,6 +1,6 @@
 /* Short forms for what nearly every test does, and the comparison of an allocator's figures with a walk through it. */
-#ifndef POOL_HELPERS_H
-#define POOL_HELPERS_H
+#ifndef SHORTHAND_H
+#define SHORTHAND_H
 
 #include "mock_device.h"
 
@@ -14,6 +14,39 @@ static inline slicepool_pool_options sliced(uint64_t page_size, uint64_t max_sli
   pool.max_slice_size = max_slice_size;
   pool.max_pool_size = max_pool_size;
   pool.granule = granule;
+  return pool;
+}
+
+/* Pages that grow from `page_size` to `max_page_size`. */
+static inline slicepool_pool_options growing(uint64_t page_size, uint64_t max_page_size, uint64_t granule) {
+  slicepool_pool_options pool = sliced(page_size, 0, 0, granule);
+  pool.max_page_size = max_page_size;
+  return pool;
+}
+
+static inline slicepool_pool_options exclusive(uint64_t max_alloc_size, uint64_t granule) {
+  slicepool_pool_options pool = SLICEPOOL_POOL_OPTIONS_INIT;
+  pool.kind = SLICEPOOL_POOL_EXCLUSIVE_PAGES;
+  pool.max_alloc_size = max_alloc_size;
+  pool.granule = granule;
+  return pool;
+}
+
+static inline slicepool_pool_options direct(uint64_t reclaim_at, uint64_t granule) {
+  slicepool_pool_options pool = SLICEPOOL_POOL_OPTIONS_INIT;
+  pool.kind = SLICEPOOL_POOL_DIRECT;
+  pool.reclaim_at = reclaim_at;
+  pool.granule = granule;
+  return pool;
+}
+
+static inline slicepool_pool_options ageing(slicepool_pool_options pool, uint64_t dealloc_period) {
+  pool.dealloc_period = dealloc_period;
+  return pool;
+}
+
+static inline slicepool_pool_options capped(slicepool_pool_options pool, uint64_t max_pool_size) {
+  pool.max_pool_size = max_pool_size;
   return pool;
 }
 
@@ -38,6 +71,54 @@ static inline slicepool_allocator *create(struct mock_device *device, slicepool_
   slicepool_device table = mock_table(device);
   return create_over(&table, &pool, 1, 0);
 }
+
+/* Pools over a fresh mock device whose pages are aligned to 32 and have at most 128 MiB. */
+static inline slicepool_allocator *create_list(struct mock_device *device, const slicepool_pool_options *pools,
+                                               uint32_t count) {
+  mock_init(device);
+  slicepool_device table = mock_table(device);
+  slicepool_failure failure = SLICEPOOL_FAILURE_INIT;
+  slicepool_allocator_config config = SLICEPOOL_ALLOCATOR_CONFIG_INIT;
+  config.max_page = 128 * MIB;
+  config.page_alignment = 32;
+  config.pools = pools;
+  config.pool_count = count;
+  config.failure = &failure;
+  slicepool_allocator *allocator = NULL;
+  slicepool_result result = slicepool_allocator_create(&table, &config, &allocator);
+  if (result != SLICEPOOL_OK)
+    FAIL("creating answers %d for %s = %" PRIu64, result, failure.field == NULL ? "?" : failure.field, failure.value);
+  return allocator;
+}
+
+static inline slicepool_allocator *create_one(struct mock_device *device, slicepool_pool_options pool) {
+  return create_list(device, &pool, 1);
+}
+
+/* A pool of every kind, of granule 32. All take requests of 1 to 64 KiB; those with a cap have room for 1 MiB. */
+struct kind {
+  const char *name;
+  slicepool_pool_options pool;
+};
+
+enum { KINDS = 7 };
+
+static inline struct kind kind_of(int index) {
+  const struct kind kinds[KINDS] = {
+    { "sliced", sliced(64 * KIB, 0, 0, 32) },
+    { "sliced, capped", sliced(64 * KIB, 0, MIB, 32) },
+    { "growing", growing(16 * KIB, 256 * KIB, 32) },
+    { "growing, capped", capped(growing(16 * KIB, 256 * KIB, 32), MIB) },
+    { "exclusive", exclusive(64 * KIB, 32) },
+    { "direct", direct(0, 32) },
+    { "direct with a watermark", direct(256 * KIB, 32) },
+  };
+  CHECK(index >= 0 && index < KINDS);
+  return kinds[index];
+}
+
+/* Whether every slice has a page of its own. */
+static inline bool has_whole_pages(slicepool_pool_options pool) { return pool.kind != SLICEPOOL_POOL_SLICED_PAGES; }
 
 /* ---- slices */
 
@@ -65,6 +146,40 @@ static inline slicepool_slice take(slicepool_allocator *allocator, uint64_t size
   return take_aligned(allocator, size, 0);
 }
 
+/* Of one pool. */
+static inline slicepool_result try_take_in(slicepool_allocator *allocator, uint32_t pool, uint64_t size,
+                                           slicepool_slice *slice, slicepool_failure *failure) {
+  slicepool_request request = SLICEPOOL_REQUEST_INIT;
+  request.size = size;
+  request.flags = SLICEPOOL_REQUEST_IN_POOL;
+  request.pool = pool;
+  request.failure = failure;
+  return slicepool_allocate(allocator, &request, slice);
+}
+
+static inline slicepool_slice take_in(slicepool_allocator *allocator, uint32_t pool, uint64_t size) {
+  slicepool_slice slice = SLICEPOOL_SLICE_INIT;
+  OK(try_take_in(allocator, pool, size, &slice, NULL));
+  CHECK(slice.id != 0 && slice.size >= size);
+  return slice;
+}
+
+/* Allocates and frees at once; the slice that was. */
+static inline slicepool_slice touch(slicepool_allocator *allocator, uint64_t size) {
+  slicepool_slice slice = take(allocator, size);
+  OK(slicepool_free(allocator, slice.id));
+  return slice;
+}
+
+static inline bool would_fit(slicepool_allocator *allocator, uint64_t size) {
+  slicepool_request request = SLICEPOOL_REQUEST_INIT;
+  request.size = size;
+  uint32_t fits = 7;
+  OK(slicepool_would_fit(allocator, &request, &fits));
+  CHECK_LE(fits, 1);
+  return fits == 1;
+}
+
 /* The request is refused with this result; answers the details. */
 static inline slicepool_failure refused(slicepool_allocator *allocator, uint64_t size, uint64_t alignment,
                                         slicepool_result expected) {
@@ -73,6 +188,16 @@ static inline slicepool_failure refused(slicepool_allocator *allocator, uint64_t
   CHECK_RESULT(try_take(allocator, size, alignment, &slice, &failure), expected);
   CHECK_EQ(failure.result, expected);
   CHECK_EQ(failure.struct_size, sizeof failure);
+  CHECK_EQ(slice.id, 0);
+  return failure;
+}
+
+static inline slicepool_failure refused_in(slicepool_allocator *allocator, uint32_t pool, uint64_t size,
+                                           slicepool_result expected) {
+  slicepool_failure failure = SLICEPOOL_FAILURE_INIT;
+  slicepool_slice slice = SLICEPOOL_SLICE_INIT;
+  CHECK_RESULT(try_take_in(allocator, pool, size, &slice, &failure), expected);
+  CHECK_EQ(failure.result, expected);
   CHECK_EQ(slice.id, 0);
   return failure;
 }
@@ -95,6 +220,23 @@ static inline slicepool_statistics figures_of(slicepool_allocator *allocator) {
   CHECK_EQ(figures.reserved_bytes, figures.in_use_bytes + figures.padding_bytes + figures.free_bytes +
                                        figures.leaving_bytes + figures.stuck_bytes);
   return figures;
+}
+
+static inline slicepool_statistics figures_in(slicepool_allocator *allocator, uint32_t pool) {
+  slicepool_statistics figures = SLICEPOOL_STATISTICS_INIT;
+  OK(slicepool_pool_statistics_get(allocator, pool, &figures));
+  CHECK_EQ(figures.pools, 1);
+  CHECK_EQ(figures.reserved_bytes, figures.in_use_bytes + figures.padding_bytes + figures.free_bytes +
+                                       figures.leaving_bytes + figures.stuck_bytes);
+  return figures;
+}
+
+static inline slicepool_pool_options options_in(slicepool_allocator *allocator, uint32_t pool) {
+  slicepool_pool_options options = SLICEPOOL_POOL_OPTIONS_INIT;
+  OK(slicepool_pool_options_get(allocator, pool, &options));
+  CHECK_EQ(options.struct_size, sizeof options);
+  CHECK_EQ(options.reserved, 0);
+  return options;
 }
 
 static inline uint64_t largest_free_of(slicepool_allocator *allocator) {
@@ -134,15 +276,65 @@ static inline struct ranges ranges_of(slicepool_allocator *allocator) {
   return ranges;
 }
 
+/* The figures of the allocator are those of its pools together. */
+static inline void check_sums(slicepool_allocator *allocator) {
+  const slicepool_statistics all = figures_of(allocator);
+  slicepool_statistics sum = SLICEPOOL_STATISTICS_INIT;
+  for (uint32_t pool = 0; pool < all.pools; pool++) {
+    const slicepool_statistics part = figures_in(allocator, pool);
+    sum.reserved_bytes += part.reserved_bytes;
+    sum.in_use_bytes += part.in_use_bytes;
+    sum.padding_bytes += part.padding_bytes;
+    sum.free_bytes += part.free_bytes;
+    sum.leaving_bytes += part.leaving_bytes;
+    sum.stuck_bytes += part.stuck_bytes;
+    sum.metadata_bytes += part.metadata_bytes;
+    sum.device_allocations += part.device_allocations;
+    sum.device_deallocations += part.device_deallocations;
+    sum.slices += part.slices;
+    sum.free_ranges += part.free_ranges;
+    sum.pages += part.pages;
+    sum.pages_idle += part.pages_idle;
+    sum.pages_stuck += part.pages_stuck;
+    sum.growths_in_flight += part.growths_in_flight;
+    if (part.largest_allocation_bytes > sum.largest_allocation_bytes)
+      sum.largest_allocation_bytes = part.largest_allocation_bytes;
+  }
+  CHECK_EQ(all.reserved_bytes, sum.reserved_bytes);
+  CHECK_EQ(all.in_use_bytes, sum.in_use_bytes);
+  CHECK_EQ(all.padding_bytes, sum.padding_bytes);
+  CHECK_EQ(all.free_bytes, sum.free_bytes);
+  CHECK_EQ(all.leaving_bytes, sum.leaving_bytes);
+  CHECK_EQ(all.stuck_bytes, sum.stuck_bytes);
+  CHECK_LE(sum.metadata_bytes, all.metadata_bytes);
+  CHECK_EQ(all.device_allocations, sum.device_allocations);
+  CHECK_EQ(all.device_deallocations, sum.device_deallocations);
+  CHECK_EQ(all.slices, sum.slices);
+  CHECK_EQ(all.free_ranges, sum.free_ranges);
+  CHECK_EQ(all.pages, sum.pages);
+  CHECK_EQ(all.pages_idle, sum.pages_idle);
+  CHECK_EQ(all.pages_stuck, sum.pages_stuck);
+  CHECK_EQ(all.growths_in_flight, sum.growths_in_flight);
+  CHECK_EQ(all.largest_allocation_bytes, sum.largest_allocation_bytes);
+  CHECK_LE(all.in_use_bytes, all.in_use_peak_bytes);
+  CHECK_LE(all.reserved_bytes, all.reserved_peak_bytes);
+  CHECK_EQ(all.reserved, 0);
+}
+
 /* The walk tiles every page, holes are joined, every handle resolves, and the figures say the same. */
 static inline void check_books(slicepool_allocator *allocator, const struct mock_device *device) {
+  check_sums(allocator);
   slicepool_statistics figures = figures_of(allocator);
+  slicepool_pool_options options[32];
+  for (uint32_t pool = 0; pool < figures.pools; pool++) options[pool] = options_in(allocator, pool);
   struct ranges ranges = ranges_of(allocator);
   uint64_t in_use = 0, padding = 0, unused = 0, largest = 0, slices = 0, holes = 0, pages = 0, idle = 0;
   for (size_t i = 0; i < ranges.count; i++) {
     const slicepool_range *range = &ranges.list[i];
     const slicepool_range *before = i == 0 || range[-1].memory != range->memory ? NULL : range - 1;
     CHECK(range->size != 0);
+    CHECK(range->pool < figures.pools);
+    CHECK_EQ((range->offset | range->size) & (options[range->pool].granule - 1), 0);
     CHECK_EQ(range->offset, before == NULL ? 0 : before->offset + before->size);
     CHECK(before == NULL || before->id != 0 || range->id != 0);
     if (before == NULL) {
@@ -159,7 +351,14 @@ static inline void check_books(slicepool_allocator *allocator, const struct mock
     slicepool_slice slice = look_up(allocator, range->id);
     CHECK(slice.id == range->id && slice.memory == range->memory);
     CHECK(slice.offset == range->offset && slice.size == range->size);
-    CHECK(range->requested != 0 && range->requested <= range->size);
+    const slicepool_pool_options *pool = &options[range->pool];
+    CHECK_LE(range->requested, range->size);
+    CHECK_EQ(range->requested == 0, pool->kind == SLICEPOOL_POOL_EXCLUSIVE_PAGES && pool->max_alloc_size == 0);
+    /* Where a slice has a page of its own, it fills it. */
+    if (has_whole_pages(*pool)) {
+      CHECK_EQ(range->offset, 0);
+      CHECK(i + 1 == ranges.count || range[1].memory != range->memory);
+    }
     slices++;
     in_use += range->requested;
     padding += range->size - range->requested;

@@ -94,13 +94,13 @@ pub const STRICT: &[&str] = &["-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wc
 /// A C or C++ compiler, as a command to add arguments to.
 pub fn compiler(cpp: bool) -> Command {
     let target = env::var("TARGET").unwrap_or_else(|_| format!("{}-unknown-linux-gnu", env::consts::ARCH));
+    // With `warnings(false)` it would pass -w, which silences all that tests ask for.
     cc::Build::new()
         .cpp(cpp)
         .target(&target)
         .host(&target)
         .opt_level(1)
         .cargo_metadata(false)
-        .warnings(false)
         .get_compiler()
         .to_command()
 }
@@ -208,6 +208,36 @@ pub fn has_tool(tool: &str, package: &str) -> bool {
 pub fn skip(why: &str) {
     assert!(env::var("SLICEPOOL_REQUIRE").as_deref() != Ok("all"), "required, but {why}");
     println!("SKIPPED: {why}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether a program is clean under all that [`STRICT`] asks for.
+    fn is_clean(name: &str, text: &str, cpp: bool) -> bool {
+        let source = scratch().join(format!("{name}-{}.{}", process::id(), if cpp { "cpp" } else { "c" }));
+        fs::write(&source, text).expect("the scratch directory is writable");
+        let output =
+            compiler(cpp).args(STRICT).arg("-c").arg(&source).args(["-o", "/dev/null"]).output().expect("it runs");
+        let _ = fs::remove_file(source);
+        output.status.success()
+    }
+
+    #[test]
+    fn what_compilers_warn_about_is_an_error() {
+        for cpp in [false, true] {
+            assert!(is_clean("clean", "int add(int a, int b);\nint add(int a, int b) { return a + b; }\n", cpp));
+            for unclean in [
+                "static int unused(void) { return 1; }\n",
+                "int shadow(int a);\nint shadow(int a) { { int a = 2; (void)a; } return a; }\n",
+                "int convert(long a);\nint convert(long a) { return (int)a + (char)1 + a; }\n",
+                "int compare(int a, unsigned b);\nint compare(int a, unsigned b) { return a < b; }\n",
+            ] {
+                assert!(!is_clean("unclean", unclean, cpp), "{unclean}");
+            }
+        }
+    }
 }
 
 /// The Rust program of the README, as a documentation test. Its C program is compiled by `tests/examples.rs`.
