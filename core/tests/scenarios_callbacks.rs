@@ -5,7 +5,7 @@ mod common;
 use common::K;
 use common::books::{assert_agree, assert_balanced};
 use common::devices::LedgerDevice;
-use common::pools::{direct, exclusive, growing, options, place, sliced, touch};
+use common::pools::{KINDS, direct, exclusive, growing, options, place, sliced, touch};
 use common::random::Random;
 use common::reentrant::{Call, Reentrant, endlessly_reentrant, reentrant};
 use slicepool_core::{Allocator, AllocatorOptions, Error, LiveSlices, PoolOptions, Request, Slice};
@@ -44,9 +44,18 @@ fn a_device_that_allocates_from_the_allocator_it_serves_gets_a_slice_of_its_own(
 /// Scenario 41: everything a callback could think of, in both callbacks.
 #[test]
 fn callbacks_may_use_the_whole_interface() {
+    use_the_whole_interface_in_callbacks(&[pool(4096), pool(64 * K)]);
+    let kinds = KINDS.map(|(_, pool)| pool.with_dealloc_period(Some(30)));
+    use_the_whole_interface_in_callbacks(&[kinds.as_slice(), &[pool(64 * K)]].concat());
+    for kind in kinds {
+        use_the_whole_interface_in_callbacks(&[kind, pool(64 * K)]);
+    }
+}
+
+fn use_the_whole_interface_in_callbacks(pools: &[PoolOptions]) {
     let calls = Arc::new(AtomicU64::new(0));
     let counted = calls.clone();
-    let allocator = reentrant(&[pool(4096), pool(64 * K)], move |allocator, _| {
+    let allocator = reentrant(pools, move |allocator, _| {
         counted.fetch_add(1, Ordering::Relaxed);
         let slice = allocator.allocate(&Request::new(5000)).unwrap();
         assert_eq!(allocator.get(slice.id), Ok(slice));

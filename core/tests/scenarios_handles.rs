@@ -4,6 +4,7 @@ mod common;
 
 use common::books::{Snapshot, assert_agree, ranges};
 use common::devices::{KEPT, LedgerDevice};
+use common::pools::KINDS;
 use common::random::Random;
 use common::{K, M};
 use slicepool_core::{
@@ -211,8 +212,15 @@ fn after_destroy_answers_busy_every_handle_works_as_before() {
 /// Closing by force frees what is live, once and for all.
 #[test]
 fn closing_by_force_frees_live_slices_and_returns_their_pages() {
+    close_by_force(&[pool(4096), pool(M)]);
+    for (_, kind) in KINDS {
+        close_by_force(&[kind, pool(M)]);
+    }
+}
+
+fn close_by_force(pools: &[PoolOptions]) {
     let device = LedgerDevice::new();
-    let allocator = over(&device, &[pool(4096), pool(M)]);
+    let allocator = over(&device, pools);
     let slices: Vec<_> = (0..100).map(|i| place(&allocator, 1 + i * 500)).collect();
     let in_use = slices.iter().enumerate().map(|(i, _)| 1 + i as u64 * 500).sum();
     let busy = Error::Busy { live: 100, in_use, in_flight: 0 };
