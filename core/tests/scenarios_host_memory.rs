@@ -278,6 +278,33 @@ fn a_free_page_serves_again_without_host_memory_whatever_the_kind() {
     }
 }
 
+/// A pool that has no node left does not speak for those after it.
+#[test]
+fn what_a_later_pool_holds_serves_although_an_earlier_one_lacks_host_memory() {
+    for (name, pool) in KINDS {
+        let host = HostLedger::new();
+        let device = LedgerDevice::new();
+        let options = AllocatorOptions::default().with_memory(host.memory());
+        let allocator = Allocator::try_new(&device, &[pool, exclusive(M)], options).unwrap();
+        let place_in = |pool, size| allocator.allocate(&Request::new(size).in_pool(pool));
+        for size in [5 * K, 256 * K] {
+            allocator.free(place_in(1, size).unwrap().id).unwrap();
+        }
+        // Nodes are used up, or page records; in pages of one slice the latter.
+        place_in(0, 5 * K).unwrap();
+        host.fail_from(1);
+        let refused = (0..1000).find_map(|_| place_in(0, 32).err());
+        assert!(matches!(refused, Some(Error::OutOfHostMemory { .. })), "{name}: {refused:?}");
+        // A page that suits the request, then a far larger one, since the device gives none.
+        device.limit_to(device.bytes());
+        for expected in [5 * K, 256 * K] {
+            let size = allocator.allocate(&Request::new(5 * K)).map(|slice| slice.size);
+            assert_eq!(size, Ok(expected), "{name}");
+        }
+        assert_agree(&allocator, &device);
+    }
+}
+
 /// The array of nodes grows.
 #[test]
 fn a_slice_for_which_the_nodes_run_out_changes_nothing_and_can_be_tried_again() {

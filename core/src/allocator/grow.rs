@@ -76,8 +76,10 @@ impl<D: Device> Allocator<D> {
         for index in route {
             let cell = &self.pools[index];
             let Ok(fit) = cell.rules.fit(request) else { continue };
-            if let Some(slice) = self.search_everything(cell, &fit)? {
-                return Ok(slice);
+            match self.search_everything(cell, &fit) {
+                Ok(Some(slice)) => return Ok(slice),
+                Ok(None) => {}
+                Err(error) => note(&mut worst, error),
             }
         }
         // There is at least one pool, and each has said something.
