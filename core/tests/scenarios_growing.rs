@@ -187,23 +187,49 @@ fn idle_pages_that_are_too_small_go_back_before_a_larger_one_is_taken() {
     assert_agree(&allocator, &device);
 }
 
-/// The page that is in the way of a limit goes.
+/// Scenario 1.
 #[test]
 fn an_idle_page_does_not_keep_a_larger_one_from_fitting_under_a_limit() {
     let device = LedgerDevice::new();
-    device.limit_to(6 * M);
-    let allocator = over(&device, &[growing(M, 16 * M)]);
-    touch(&allocator, M);
-    allocate(&allocator, 6 * M);
-    assert_eq!(device.sizes(), [M, 6 * M]);
+    device.limit_to(2 * M);
+    let allocator = over(&device, &[growing(256, M)]);
+    touch(&allocator, 256);
+    allocate(&allocator, 2 * M);
+    assert_eq!(device.sizes(), [256, 2 * M]);
     assert_agree(&allocator, &device);
     // The pool's own limit, of which the idle page is a part.
     let device = LedgerDevice::new();
-    let allocator = over(&device, &[capped(growing(M, 16 * M), 6 * M)]);
-    touch(&allocator, M);
-    allocate(&allocator, 6 * M);
-    assert_eq!(allocator.statistics().reserved, 6 * M);
+    let allocator = over(&device, &[capped(growing(256, M), 1024)]);
+    touch(&allocator, 256);
+    allocate(&allocator, 1024);
+    assert_eq!((device.sizes(), allocator.statistics().reserved), (vec![256, 1024], 1024));
     assert_agree(&allocator, &device);
+}
+
+/// Scenarios 2, 4 and 5: what has been freed does not count against a limit, and the limit can be reached.
+#[test]
+fn what_was_freed_does_not_keep_the_rest_from_fitting_under_a_limit() {
+    for (limit, first, freed, then) in [
+        (64 * M, vec![8 * M; 8], 0, vec![]),
+        (64 * M, vec![8 * M; 8], 8, vec![32 * M; 2]),
+        (64 * M, vec![32 * M; 2], 2, vec![8 * M; 8]),
+        (G, vec![512 * M], 1, vec![768 * M]),
+        (100 * M, vec![10 * M; 6], 3, vec![60 * M]),
+        (100 * M, vec![30 * M; 2], 1, vec![60 * M]),
+    ] {
+        let device = LedgerDevice::new();
+        device.limit_to(limit);
+        let allocator = adaptive(&device);
+        let slices: Vec<_> = first.iter().map(|&size| place(&allocator, size)).collect();
+        free_all(&allocator, &slices[..freed]);
+        for size in then {
+            allocate(&allocator, size);
+        }
+        for slice in &slices[freed..] {
+            assert_eq!(allocator.get(slice.id), Ok(*slice));
+        }
+        assert_agree(&allocator, &device);
+    }
 }
 
 #[test]
@@ -260,7 +286,7 @@ fn a_growth_that_the_device_refuses_leaves_every_slice() {
 
 // ---- whole programs
 
-/// One resource that is replaced by a larger one again and again.
+/// Scenario 6: one resource that is replaced by a larger one again and again.
 #[test]
 fn a_program_that_grows_step_by_step_holds_little_more_than_its_peak() {
     for (numerator, denominator) in [(21, 20), (5, 4), (3, 2), (2, 1)] {

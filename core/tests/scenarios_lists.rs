@@ -7,6 +7,7 @@ use common::devices::{LedgerDevice, NONE_LEFT, ScriptedDevice};
 use common::pools::{
     KINDS, MEMORY, allocate, capped, direct, exclusive, full, growing, options, over, place, sliced, touch,
 };
+use common::random::Random;
 use common::{G, K, M};
 use slicepool_core::layout::{self, PoolList, Properties};
 use slicepool_core::{
@@ -435,5 +436,26 @@ fn every_list_serves_requests_of_all_sizes_up_to_the_largest_page() {
             allocator.cleanup().unwrap();
             assert_eq!((device.pages(), device.given()), (0, device.taken()));
         }
+    }
+}
+
+/// Scenario 13 for every list: what a frame needs is there when the next one begins.
+#[test]
+fn equal_frames_call_the_device_no_more_whichever_list_it_is() {
+    let mut random = Random::with_seed_or(13);
+    let sizes: Vec<_> = (0..100).map(|_| random.scaled(3 * M)).collect();
+    for pools in presets(&Properties::new(128 * M).with_alignment(32)) {
+        let device = LedgerDevice::new();
+        let allocator = over(&device, &pools);
+        let mut settled = 0;
+        for frame in 0..300 {
+            let ids: Vec<_> = sizes.iter().map(|&size| allocate(&allocator, size)).collect();
+            allocator.free_many(&ids).unwrap();
+            if frame == 5 {
+                settled = device.calls();
+            }
+        }
+        assert_eq!(device.calls(), settled, "{} pools", pools.len());
+        assert_agree(&allocator, &device);
     }
 }
