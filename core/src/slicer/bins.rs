@@ -20,11 +20,26 @@ pub(crate) const fn class_of(size: u32) -> u32 {
     (shift << STEP_BITS) + (size >> shift)
 }
 
-/// First and last hole of a class; 0 = none.
+/// First and last hole of a class; 0 = none. One number, so that both are loaded before it is known which of them
+/// changes: otherwise compilers make a branch of that, which is as good as random.
 #[derive(Clone, Copy, Default)]
-struct Head {
-    first: u32,
-    last: u32,
+struct Head(u64);
+
+impl Head {
+    #[inline(always)]
+    fn new(first: u32, last: u32) -> Self {
+        Self(u64::from(last) << 32 | u64::from(first))
+    }
+
+    #[inline(always)]
+    fn first(self) -> u32 {
+        self.0 as u32
+    }
+
+    #[inline(always)]
+    fn last(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
 }
 
 pub(crate) struct Bins {
@@ -60,7 +75,7 @@ impl Bins {
     /// First hole of a class, 0 if there is none or no hole can be that large.
     #[inline(always)]
     pub(crate) fn first(&self, class: u32) -> u32 {
-        if class < self.heads.len() { self.heads[class].first } else { 0 }
+        if class < self.heads.len() { self.heads[class].first() } else { 0 }
     }
 
     /// The lowest class at or above `class`, which is not 0, that has a hole; 0 if none has.
@@ -103,13 +118,14 @@ impl Bins {
     pub(crate) fn link(&mut self, nodes: &Nodes, hole: u32) {
         let node = &nodes[hole];
         let class = class_of(node.size.get());
-        let head = &mut self.heads[class];
-        let front = mask(node.place() < nodes[head.first].place());
-        let before = select(front, 0, head.last);
-        let after = select(front, head.first, 0);
+        let head = self.heads[class];
+        let front = mask(node.place() < nodes[head.first()].place());
+        let before = select(front, 0, head.last());
+        let after = select(front, head.first(), 0);
         // An empty list needs no case of its own: both neighbours are node 0, which takes any write.
-        head.first = select(mask(before == 0), hole, head.first);
-        head.last = select(mask(after == 0), hole, head.last);
+        let first = select(mask(before == 0), hole, head.first());
+        let last = select(mask(after == 0), hole, head.last());
+        self.heads[class] = Head::new(first, last);
         self.map[(class / 64) as usize] |= 1 << (class % 64);
         nodes[before].link_b.set(hole);
         nodes[after].link_a.set(hole);
@@ -125,10 +141,11 @@ impl Bins {
         let after = node.link_b.get();
         nodes[before].link_b.set(after);
         nodes[after].link_a.set(before);
-        let head = &mut self.heads[class];
-        head.first = select(mask(before == 0), after, head.first);
-        head.last = select(mask(after == 0), before, head.last);
-        self.map[(class / 64) as usize] &= !(u64::from(head.first == 0) << (class % 64));
+        let head = self.heads[class];
+        let first = select(mask(before == 0), after, head.first());
+        let last = select(mask(after == 0), before, head.last());
+        self.heads[class] = Head::new(first, last);
+        self.map[(class / 64) as usize] &= !(u64::from(first == 0) << (class % 64));
     }
 
     /// Forgets all holes.
