@@ -2,7 +2,8 @@
 //!
 //! A hash table whose buckets are chains through the pages' nodes, so that entering and leaving need no memory and
 //! cannot fail. A chain holds one page of each size, the *head*; the others of its size hang behind it in a list. The
-//! table has a bucket for every page there has been at one time. It grows by splitting one bucket at a time (linear
+//! table has four buckets for every page there has been at one time, so that most chains have one head or none: a step
+//! further is a branch that cannot be foretold. It grows by splitting one bucket at a time (linear
 //! hashing), so nothing is ever moved in bulk, and the memory for more buckets is got outside the lock.
 //!
 //! Links of a free page's node: `prev` and `next` in the list of its size (0 at either end), `link_a` from head to head in
@@ -18,7 +19,9 @@ use core::cell::Cell;
 
 /// Buckets of the first segment. Every later segment has as many as all before it.
 const FIRST: u32 = 16;
-const SEGMENTS: usize = 21;
+const SEGMENTS: usize = 23;
+
+const BUCKETS_PER_PAGE: u32 = 4;
 
 /// Heads of chains; 0 ends a chain.
 pub(crate) type Segment = Array<Cell<u32>>;
@@ -62,7 +65,7 @@ impl SizeIndex {
     /// The most host memory that an index for `pages` pages asks for.
     pub(crate) fn add_needs(pages: u32, needs: &mut Needs) {
         let (mut segment, mut room) = (0, 0u32);
-        while room < pages && (segment as usize) < SEGMENTS {
+        while room < pages.saturating_mul(BUCKETS_PER_PAGE) && (segment as usize) < SEGMENTS {
             needs.add::<Cell<u32>>(u64::from(segment_len(segment)));
             room += segment_len(segment);
             segment += 1;
@@ -71,7 +74,8 @@ impl SizeIndex {
 
     /// Whether there are buckets for `pages` pages.
     pub(crate) fn has_room(&self, pages: u32) -> bool {
-        pages <= self.buckets || pages <= self.capacity()
+        let needed = pages.saturating_mul(BUCKETS_PER_PAGE);
+        needed <= self.buckets || needed <= self.capacity()
     }
 
     fn capacity(&self) -> u32 {
@@ -103,9 +107,9 @@ impl SizeIndex {
         None
     }
 
-    /// There are `pages` pages now: splits a bucket if there are more than ever before. Needs [`SizeIndex::has_room`].
+    /// There are `pages` pages now: splits some buckets if there are more than ever before. Needs [`SizeIndex::has_room`].
     pub(crate) fn note_pages(&mut self, slicer: &Slicer, pages: u32) {
-        while self.buckets < pages {
+        while self.buckets < pages.saturating_mul(BUCKETS_PER_PAGE) {
             let new = self.buckets;
             self.buckets += 1;
             if new > self.mask {
@@ -345,7 +349,7 @@ mod tests {
                 length
             };
             let longest = (0..pages.index.buckets).map(chain).max();
-            assert!(longest <= Some(12), "{longest:?} for {shift}");
+            assert!(longest <= Some(8), "{longest:?} for {shift}");
             // Growing while pages are free moves them to where they belong.
             for i in 0..5000 {
                 pages.add(i + 1_000_000);
