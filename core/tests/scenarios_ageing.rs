@@ -198,11 +198,11 @@ fn periods_of_any_length_are_honoured() {
     for (period, interval) in [(0, 1), (1, 1), (4, 1), (5, 1), (9, 1), (10, 2), (99, 19), (1000, 200), (5003, 1000)] {
         let device = LedgerDevice::new();
         let mut timed = Timed::new(&device, &[ageing(exclusive(K), period)]);
-        // Freed right behind a check.
+        // Freed right behind the second check.
         let slice = timed.place(K);
-        timed.until(interval);
+        timed.until(2 * interval);
         timed.free(slice);
-        assert_eq!([2 * interval - 1, 2 * interval].map(|count| timed.pages_at(0, count)), [1, 0], "{period}");
+        assert_eq!([3 * interval - 1, 3 * interval].map(|count| timed.pages_at(0, count)), [1, 0], "{period}");
     }
     for period in [1 << 40, u64::MAX] {
         let device = LedgerDevice::new();
