@@ -1,6 +1,7 @@
 //! Exact best fit: the yardstick of packing, not of speed.
 
-use crate::{GRANULE, Subject};
+use crate::GRANULE;
+use crate::subjects::Subject;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Takes the smallest free range that holds the request, of equal ones the lowest.

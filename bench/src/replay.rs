@@ -1,8 +1,9 @@
 //! Replays traces, and measures what is reserved for them and what the device has to do.
 
+use crate::GRANULE;
 use crate::best_fit::BestFit;
+use crate::subjects::Subject;
 use crate::traces::{Event, Trace};
-use crate::{GRANULE, Subject};
 use slicepool_core::{
     Allocator, AllocatorOptions, Device, DeviceError, DeviceMemory, PageRequest, PoolOptions, Request, SliceId, Space,
     SpaceOptions,
@@ -139,6 +140,11 @@ pub struct Gauge {
 }
 
 impl Gauge {
+    /// Pages given out and taken back.
+    pub fn calls(&self) -> u64 {
+        self.calls.get()
+    }
+
     fn note_call(&self, bytes: u64) {
         self.calls.set(self.calls.get() + 1);
         self.moved.set(self.moved.get() + bytes);
@@ -175,7 +181,7 @@ impl Pools {
     }
 
     fn calls(&self) -> u64 {
-        self.allocator.device().calls.get()
+        self.allocator.device().calls()
     }
 }
 

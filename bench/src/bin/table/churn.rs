@@ -1,0 +1,110 @@
+//! The churn at the granule's alignment.
+
+use crate::turns::{TURNS, Turns, take_turns};
+use slicepool_bench::GRANULE;
+use slicepool_bench::churn::{Churn, Running};
+use slicepool_bench::subjects::{OffsetAllocator, Pool, Subject, VirtualBlock};
+use slicepool_core::layout::{self, Properties};
+use slicepool_core::{PoolOptions, Space};
+use std::time::Instant;
+
+/// Pairs of one turn.
+const PAIRS: usize = 20_000;
+
+/// A space that holds the churn with room to spare.
+fn roomy(churn: &Churn) -> u64 {
+    churn.peak() * 3 / 2 / GRANULE * GRANULE
+}
+
+fn fill<S: Subject>(churn: &Churn) -> Running<S> {
+    Running::fill(churn, roomy(churn)).expect("roomy")
+}
+
+/// Nanoseconds per pair of every peer.
+pub fn speed() {
+    println!(
+        "ns per pair (free one, allocate one): lower quartile of {TURNS} turns, and ratios to the first two columns"
+    );
+    println!(
+        "{:>9}  {:>20} {:>20} {:>20} {:>20}",
+        "live",
+        OffsetAllocator::NAME,
+        VirtualBlock::NAME,
+        Space::NAME,
+        Pool::NAME
+    );
+    for live in [1_000, 10_000, 100_000] {
+        let churn = Churn::new(42, live, 1_000_000);
+        let pool = fill::<Pool>(&churn);
+        let metadata = pool.subject().allocator().statistics().metadata;
+        let times = take_turns([
+            Turns::churn(&churn, fill::<OffsetAllocator>(&churn), PAIRS),
+            Turns::churn(&churn, fill::<VirtualBlock>(&churn), PAIRS),
+            Turns::churn(&churn, fill::<Space>(&churn), PAIRS),
+            Turns::churn(&churn, pool, PAIRS),
+        ]);
+        let cells = times.map(|ns| format!("{ns:.1} ({:.2}, {:.2})", ns / times[0], ns / times[1]));
+        println!("{live:>9}  {:>20} {:>20} {:>20} {:>20}", cells[0], cells[1], cells[2], cells[3]);
+        println!("{:>9}  metadata of the pool: {:.1} bytes per live slice", "", metadata as f64 / live as f64);
+    }
+}
+
+/// What ageing costs, and a second pool, and pages that grow.
+pub fn layouts() {
+    let live = 10_000;
+    let churn = Churn::new(42, live, 1_000_000);
+    let bytes = roomy(&churn);
+    let plain = PoolOptions::sliced_pages(bytes, bytes, Some(bytes));
+    let ageing = plain.clone().with_dealloc_period(Some(1024));
+    let adaptive = layout::adaptive(&Properties::new(u64::MAX)).expect("valid properties");
+    let run = |pools: &[PoolOptions]| {
+        let running = Running::fill_subject(&churn, Pool::of(pools)).expect("roomy");
+        Turns::churn(&churn, running, PAIRS)
+    };
+    let [plain, ageing, adaptive] = take_turns([run(&[plain]), run(&[ageing]), run(&adaptive)]);
+    println!("\nns per pair with {live} live: a pool of one page, the same with ageing, layout::adaptive, and ratios");
+    println!("{plain:>11.1} {ageing:>11.1} ({:.2}) {adaptive:>11.1} ({:.2})", ageing / plain, adaptive / plain);
+}
+
+/// Single operations.
+pub fn latency() {
+    println!("\nns of a single pair in a churn of 10,000 live: p50 / p99 / p99.9 / max");
+    latency_of::<OffsetAllocator>();
+    latency_of::<VirtualBlock>();
+    latency_of::<Space>();
+    latency_of::<Pool>();
+}
+
+fn latency_of<S: Subject>() {
+    let churn = Churn::new(42, 10_000, 1_000_000);
+    let mut running = fill::<S>(&churn);
+    running.pairs(&churn, 100_000);
+    let mut times: Vec<_> = (0..400_000)
+        .map(|_| {
+            let start = Instant::now();
+            running.pairs(&churn, 1);
+            start.elapsed().as_nanos()
+        })
+        .collect();
+    times.sort_unstable();
+    let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize];
+    println!("{:>20}: {} / {} / {} / {}", S::NAME, at(0.5), at(0.99), at(0.999), at(1.0));
+}
+
+/// Cost against the number of pages.
+pub fn pages() {
+    let churn = Churn::new(42, 10_000, 1_000_000);
+    let bytes = roomy(&churn).next_multiple_of(4096 * (1 << 20));
+    let mut held = Vec::new();
+    let turns = [1, 64, 4096].map(|pages| {
+        let page = (bytes / pages).max(1 << 20);
+        let running = Running::fill_subject(&churn, Pool::with_pages(page, page * pages)).expect("roomy");
+        held.push(running.subject().allocator().statistics().pages);
+        Turns::churn(&churn, running, PAIRS)
+    });
+    let times = take_turns(turns);
+    println!("\nns per pair of the pool with 10,000 live, by pages held, and ratio to one page");
+    for (pages, ns) in held.iter().zip(times) {
+        println!("{pages:>9}  {ns:>8.1} ({:.2})", ns / times[0]);
+    }
+}

@@ -1,0 +1,29 @@
+//! How much room the churn needs.
+
+use slicepool_bench::best_fit::BestFit;
+use slicepool_bench::churn::{Churn, smallest_space};
+use slicepool_bench::subjects::{OffsetAllocator, Subject, VirtualBlock};
+use slicepool_core::Space;
+
+/// The smallest space in which the churn completes, beside exact best fit.
+pub fn smallest_spaces() {
+    println!("\nsmallest space over peak live bytes, 200,000 pairs, mean of three seeds");
+    println!(
+        "{:>9}  {:>20} {:>20} {:>20} {:>20}",
+        "live",
+        OffsetAllocator::NAME,
+        VirtualBlock::NAME,
+        BestFit::NAME,
+        Space::NAME
+    );
+    for live in [1_000, 10_000] {
+        let mean = |f: fn(&Churn) -> f64| (1..=3).map(|seed| f(&Churn::new(seed, live, 200_000))).sum::<f64>() / 3.0;
+        let (a, b, c, d) = (
+            mean(smallest_space::<OffsetAllocator>),
+            mean(smallest_space::<VirtualBlock>),
+            mean(smallest_space::<BestFit>),
+            mean(smallest_space::<Space>),
+        );
+        println!("{live:>9}  {a:>20.3} {b:>20.3} {c:>20.3} {d:>20.3}");
+    }
+}

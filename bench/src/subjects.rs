@@ -1,0 +1,204 @@
+//! What is measured: slicepool and its peers.
+
+use crate::GRANULE;
+use slicepool_core::{
+    Allocator, AllocatorOptions, Device, DeviceError, DeviceMemory, MemoryType, PageRequest, PoolOptions, Request,
+    SliceId, Space, SpaceOptions,
+};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Something that cuts slices out of a space of bytes.
+pub trait Subject {
+    /// What frees a slice.
+    type Handle;
+    /// Its name in tables.
+    const NAME: &'static str;
+    /// One over `bytes`, for at most `live` slices at a time.
+    fn new(bytes: u64, live: usize) -> Self;
+    /// A slice, or none if there is no room.
+    fn allocate(&mut self, bytes: u64) -> Option<Self::Handle>;
+    /// Takes a slice back.
+    fn free(&mut self, handle: Self::Handle);
+}
+
+/// One that aligns slices to more than the granule.
+pub trait AlignedSubject: Subject {
+    /// A slice at a multiple of `alignment`, or none if there is no room.
+    fn allocate_aligned(&mut self, bytes: u64, alignment: u64) -> Option<Self::Handle>;
+}
+
+/// A subject of which every `EVERY`-th request is aligned to `ALIGNMENT`.
+pub struct Aligned<S, const ALIGNMENT: u64, const EVERY: u32> {
+    subject: S,
+    requests: u32,
+}
+
+impl<S: AlignedSubject, const ALIGNMENT: u64, const EVERY: u32> Subject for Aligned<S, ALIGNMENT, EVERY> {
+    type Handle = S::Handle;
+    const NAME: &'static str = S::NAME;
+
+    fn new(bytes: u64, live: usize) -> Self {
+        Self { subject: S::new(bytes, live), requests: 0 }
+    }
+
+    fn allocate(&mut self, bytes: u64) -> Option<S::Handle> {
+        self.requests += 1;
+        if self.requests < EVERY {
+            return self.subject.allocate(bytes);
+        }
+        self.requests = 0;
+        self.subject.allocate_aligned(bytes, ALIGNMENT)
+    }
+
+    fn free(&mut self, handle: S::Handle) {
+        self.subject.free(handle);
+    }
+}
+
+/// A device that makes handles up.
+#[derive(Debug, Default)]
+pub struct NoDevice(AtomicU64);
+
+impl Device for NoDevice {
+    fn allocate(&self, _: &PageRequest) -> Result<DeviceMemory, DeviceError> {
+        Ok(DeviceMemory::new(self.0.fetch_add(1, Ordering::Relaxed)))
+    }
+
+    fn deallocate(&self, _: &DeviceMemory) -> Result<(), DeviceError> {
+        Ok(())
+    }
+}
+
+/// An allocator: locked, handle-checked. As a subject, one with a sliced pool of a single page.
+pub struct Pool(Allocator<NoDevice>);
+
+impl Pool {
+    /// The largest alignment of requests.
+    pub const MAX_ALIGNMENT: u64 = 64 << 10;
+
+    /// One with a list of pools.
+    pub fn of(pools: &[PoolOptions]) -> Self {
+        let options = AllocatorOptions::default().with_memory_type(MemoryType::new(u64::MAX, Self::MAX_ALIGNMENT));
+        Self(Allocator::try_new(NoDevice::default(), pools, options).expect("valid options"))
+    }
+
+    /// A pool of pages of `page` bytes, at most as many as `bytes` hold.
+    pub fn with_pages(page: u64, bytes: u64) -> Self {
+        Self::of(&[PoolOptions::sliced_pages(page, page, Some(bytes)).with_granule(GRANULE)])
+    }
+
+    /// The allocator.
+    pub fn allocator(&self) -> &Allocator<NoDevice> {
+        &self.0
+    }
+}
+
+impl Subject for Pool {
+    type Handle = SliceId;
+    const NAME: &'static str = "slicepool pool";
+
+    fn new(bytes: u64, _: usize) -> Self {
+        Self::with_pages(bytes, bytes)
+    }
+
+    fn allocate(&mut self, bytes: u64) -> Option<SliceId> {
+        self.0.allocate(&Request::new(bytes)).ok().map(|slice| slice.id)
+    }
+
+    fn free(&mut self, handle: SliceId) {
+        self.0.free(handle).expect("live");
+    }
+}
+
+impl AlignedSubject for Pool {
+    fn allocate_aligned(&mut self, bytes: u64, alignment: u64) -> Option<SliceId> {
+        self.0.allocate(&Request::new(bytes).aligned(alignment)).ok().map(|slice| slice.id)
+    }
+}
+
+impl Subject for Space {
+    type Handle = SliceId;
+    const NAME: &'static str = "slicepool space";
+
+    fn new(bytes: u64, _: usize) -> Self {
+        Space::try_new(SpaceOptions::new(bytes).with_granule(GRANULE)).expect("valid options")
+    }
+
+    fn allocate(&mut self, bytes: u64) -> Option<SliceId> {
+        Space::allocate(self, bytes, 1).ok().map(|slice| slice.id)
+    }
+
+    fn free(&mut self, handle: SliceId) {
+        Space::free(self, handle).expect("live");
+    }
+}
+
+impl AlignedSubject for Space {
+    fn allocate_aligned(&mut self, bytes: u64, alignment: u64) -> Option<SliceId> {
+        Space::allocate(self, bytes, alignment).ok().map(|slice| slice.id)
+    }
+}
+
+/// offset-allocator 0.2.0: neither locked nor handle-checked, sizes of 32 bits.
+pub struct OffsetAllocator(offset_allocator::Allocator<u32>);
+
+impl Subject for OffsetAllocator {
+    type Handle = offset_allocator::Allocation<u32>;
+    const NAME: &'static str = "offset-allocator";
+
+    fn new(bytes: u64, live: usize) -> Self {
+        let units = u32::try_from(bytes / GRANULE).expect("few enough granules");
+        Self(offset_allocator::Allocator::with_max_allocs(units, 3 * live as u32 + 1000))
+    }
+
+    fn allocate(&mut self, bytes: u64) -> Option<Self::Handle> {
+        self.0.allocate((bytes / GRANULE) as u32)
+    }
+
+    fn free(&mut self, handle: Self::Handle) {
+        self.0.free(handle);
+    }
+}
+
+/// The virtual block of the Vulkan Memory Allocator (vk-mem 0.5.0): not locked, not handle-checked.
+pub struct VirtualBlock(vk_mem::VirtualBlock);
+
+impl Subject for VirtualBlock {
+    type Handle = vk_mem::VirtualAllocation;
+    const NAME: &'static str = "VMA virtual block";
+
+    fn new(bytes: u64, _: usize) -> Self {
+        let info = vk_mem::VirtualBlockCreateInfo { size: bytes, ..Default::default() };
+        Self(vk_mem::VirtualBlock::new(info).expect("host memory"))
+    }
+
+    fn allocate(&mut self, bytes: u64) -> Option<Self::Handle> {
+        self.allocate_aligned(bytes, GRANULE)
+    }
+
+    fn free(&mut self, mut handle: Self::Handle) {
+        // SAFETY: allocated by this block and freed once.
+        unsafe { self.0.free(&mut handle) }
+    }
+}
+
+impl AlignedSubject for VirtualBlock {
+    #[inline]
+    fn allocate_aligned(&mut self, bytes: u64, alignment: u64) -> Option<Self::Handle> {
+        let info = vk_mem::VirtualAllocationCreateInfo {
+            size: bytes,
+            alignment,
+            user_data: 0,
+            flags: vk_mem::VirtualAllocationCreateFlags::empty(),
+        };
+        // SAFETY: the block is live; the allocation is freed or cleared before it goes.
+        unsafe { self.0.allocate(info) }.ok().map(|(allocation, _)| allocation)
+    }
+}
+
+impl Drop for VirtualBlock {
+    fn drop(&mut self) {
+        // SAFETY: no allocation is used any more.
+        unsafe { self.0.clear() }
+    }
+}
