@@ -1,8 +1,8 @@
 #!/bin/sh
 # Runs tests on deliberately broken builds: each must fail, or it would not notice the fault in earnest either.
 #
-# The faults are in core/src/slicer behind cfg!(slicepool_canary = "..."). One line per canary; exit status 1 if one
-# survives, that is, if a test passes or cannot be built.
+# The faults are in core/src behind cfg!(slicepool_canary = "..."). One line per canary; exit status 1 if one survives,
+# that is, if a test passes or cannot be built.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 CARGO_TARGET_DIR=${SLICEPOOL_CANARY_TARGET:-$PWD/target/canary}
@@ -10,6 +10,8 @@ export CARGO_TARGET_DIR
 # Enough for every canary to be noticed.
 export SLICEPOOL_MODEL_OPS=${SLICEPOOL_MODEL_OPS:-200000}
 export RUST_BACKTRACE=0
+# How a canary is noticed is of no interest.
+export SLICEPOOL_MODEL_SHRINK=0
 mkdir -p "$CARGO_TARGET_DIR" || exit 1
 failures=0
 
@@ -50,5 +52,29 @@ canary no_coalescing model exhaustive
 canary ignore_alignment model exhaustive
 # Memory skipped for alignment is never used again.
 canary swallow_gap model exhaustive
+# A request for one pool goes to any.
+canary any_pool model
+# A page of more than twice the request serves at once.
+canary exclusive_any_page model
+# A page one granule too large serves in place of the exact one.
+canary direct_near_size model
+# Free pages are not moved when there are more places to look for them.
+canary direct_lost_in_split model
+# Above the watermark the page that was freed last goes first.
+canary reclaim_newest model
+# Pages that are too small stay beside the larger one.
+canary growth_keeps_idle model
+# A new page stays one check too long.
+canary age_off_by_one model
+# A page that is used again stays as old as it was.
+canary age_never_reset model
+# All pages that are too old go in one call.
+canary age_all_at_once model
+# Age takes what a pool has to keep.
+canary keep_nothing model
+# A trim empties one pool after the other.
+canary trim_pool_order model
+# Pages that have been given back count towards the peak of what is held.
+canary held_for_ever model
 
 [ "$failures" -eq 0 ] || exit 1

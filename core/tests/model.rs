@@ -4,7 +4,7 @@
 //! between them, every figure and every error must be the model's, and `check` must find nothing.
 //!
 //! `SLICEPOOL_MODEL_OPS` sets the number of operations, `SLICEPOOL_SEED` another seed, `SLICEPOOL_CASE` replays one
-//! case of it. A failing case is shrunk and printed.
+//! case of it. A failing case is shrunk, in `SLICEPOOL_MODEL_SHRINK` steps at most, and printed.
 
 #[path = "model/allocator.rs"]
 mod allocator;

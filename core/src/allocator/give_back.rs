@@ -7,7 +7,7 @@ use crate::pool::Pool;
 use crate::sync::Guard;
 
 /// Pages that one allocation gives back at most because of their age.
-const AGED_PAGES_PER_CALL: u32 = 4;
+const AGED_PAGES_PER_CALL: u32 = if cfg!(slicepool_canary = "age_all_at_once") { u32::MAX } else { 4 };
 
 impl<D: Device> Allocator<D> {
     /// Gives idle pages back to the device, those idle the longest first, as long as at least `min_keep_bytes` stay
@@ -61,6 +61,7 @@ impl<D: Device> Allocator<D> {
             let pool = cell.pool.lock();
             let floor = min_keep_bytes.saturating_sub(staying.saturating_sub(pool.pages.staying()));
             let Some((_, since)) = pool.idle_above(floor) else { continue };
+            let since = if cfg!(slicepool_canary = "trim_pool_order") { 0 } else { since };
             // The clock wraps: half of its range tells before from after.
             if oldest.is_none_or(|(_, _, other)| (since.wrapping_sub(other) as i32) < 0) {
                 oldest = Some((cell, floor, since));

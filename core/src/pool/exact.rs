@@ -115,7 +115,7 @@ impl SizeIndex {
             if new > self.mask {
                 self.mask = self.mask * 2 + 1;
             }
-            if new == 0 {
+            if new == 0 || cfg!(slicepool_canary = "direct_lost_in_split") {
                 continue;
             }
             // What belongs to the new bucket lies in that of the same number without its top bit.

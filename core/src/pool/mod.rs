@@ -435,7 +435,8 @@ impl Pool {
     /// The first page that is too old, if the pool keeps what it has to without it.
     pub(crate) fn expired(&self) -> Option<u32> {
         let index = self.pages.expired()?;
-        (self.pages.staying() - self.pages[index].memory.size >= self.rules.keep_bytes).then_some(index)
+        let keep = if cfg!(slicepool_canary = "keep_nothing") { 0 } else { self.rules.keep_bytes };
+        (self.pages.staying() - self.pages[index].memory.size >= keep).then_some(index)
     }
 
     /// An idle page that has to go before the pool grows for `fit`, which no page it holds would serve.
@@ -444,11 +445,18 @@ impl Pool {
     /// with the lowest index, while the new page does not fit under the watermark.
     pub(crate) fn idle_before_growth(&self, fit: &Fit) -> Option<u32> {
         match &self.rules.kind {
+            Kind::Sliced(_) if cfg!(slicepool_canary = "growth_keeps_idle") => None,
             Kind::Sliced(sliced) if sliced.growth.is_some() => self.pages.oldest_idle(),
             Kind::Direct(direct) => {
                 let held = self.claimed_bytes().and_then(|held| held.checked_add(self.rules.bytes(fit.size)));
                 let fits = held.is_some_and(|held| held <= direct.reclaim_at.unwrap_or(u64::MAX));
-                if fits || direct.reclaim_at.is_none() { None } else { self.pages.lowest_idle() }
+                if fits || direct.reclaim_at.is_none() {
+                    None
+                } else if cfg!(slicepool_canary = "reclaim_newest") {
+                    self.pages.newest_idle()
+                } else {
+                    self.pages.lowest_idle()
+                }
             }
             _ => None,
         }

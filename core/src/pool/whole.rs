@@ -12,8 +12,10 @@ impl Pool {
     #[inline(never)]
     pub(super) fn place_whole(&mut self, fit: &Fit) -> Option<Slice> {
         let hole = match &self.rules.kind {
-            Kind::Direct(_) => self.by_size.take(&self.slicer, fit.size),
-            _ => self.take_exclusive(fit, true),
+            Kind::Direct(_) => {
+                self.by_size.take(&self.slicer, fit.size + u32::from(cfg!(slicepool_canary = "direct_near_size")))
+            }
+            _ => self.take_exclusive(fit, !cfg!(slicepool_canary = "exclusive_any_page")),
         };
         self.settle_whole(hole, fit)
     }

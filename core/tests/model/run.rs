@@ -35,6 +35,7 @@ pub(crate) fn run<C: Case>(subject: &str, percent: u64, strategy: &impl Strategy
     let seed = number("SLICEPOOL_SEED").unwrap_or(DEFAULT_SEED);
     let quota = number("SLICEPOOL_MODEL_OPS").unwrap_or(DEFAULT_OPS).saturating_mul(percent).div_ceil(100);
     let only = number("SLICEPOOL_CASE");
+    let shrink = number("SLICEPOOL_MODEL_SHRINK").map_or(100_000, |most| most as u32);
     let begin = Instant::now();
     let (mut done, mut cases) = (0, 0);
     println!("{subject}: {quota} operations, SLICEPOOL_SEED={seed}");
@@ -44,7 +45,7 @@ pub(crate) fn run<C: Case>(subject: &str, percent: u64, strategy: &impl Strategy
         let config = Config {
             cases: 1,
             failure_persistence: None,
-            max_shrink_iters: 100_000,
+            max_shrink_iters: shrink,
             max_shrink_time: 60_000,
             ..Config::default()
         };
