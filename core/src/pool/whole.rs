@@ -13,7 +13,8 @@ impl Pool {
     pub(super) fn place_whole(&mut self, fit: &Fit) -> Option<Slice> {
         let hole = match &self.rules.kind {
             Kind::Direct(_) => {
-                self.by_size.take(&self.slicer, fit.size + u32::from(cfg!(slicepool_canary = "direct_near_size")))
+                let more = u32::from(cfg!(slicepool_canary = "direct_near_size"));
+                self.by_size.take(&self.slicer, fit.size.saturating_add(more))
             }
             _ => self.take_exclusive(fit, !cfg!(slicepool_canary = "exclusive_any_page")),
         };
