@@ -56,8 +56,8 @@ impl Model {
         Ok(())
     }
 
-    /// The page that is the next to go in a trim to `keep` bytes: the one of all pools that has been idle the longest. Of
-    /// each pool only the oldest is looked at, and only if so much is left without it.
+    /// The page that is the next to go in a trim to `keep` bytes: the one of all pools that has been idle the longest.
+    /// Of each pool only the oldest is looked at, and only if so much is left without it.
     fn next_to_go(&self, keep: u64) -> Option<(usize, u64)> {
         let serving: u64 = self.pools.iter().map(Pool::serving).sum();
         let oldest = self.pools.iter().enumerate().filter_map(|(index, pool)| {
