@@ -13,17 +13,40 @@ pub(crate) struct Clock {
     idle_events: AtomicU32,
     /// Count of allocations at which a pool's pages are checked next.
     next_check: AtomicU32,
-    /// 1 while a call gives aged pages back, so that no other does, nor one that a callback makes.
-    ageing: AtomicU32,
+    /// For the call that gives aged pages back.
+    pub(crate) ageing: Turn,
 }
 
-/// The right to give aged pages back, for one call at a time.
-pub(crate) struct AgeingTurn<'a>(&'a Clock);
+/// The right to give pages back for one reason, for one call at a time: others, and those that callbacks make, leave it
+/// to that one. So nothing nests, and nothing goes on for ever.
+pub(crate) struct Turn(AtomicU32);
+
+/// A turn that has been taken.
+pub(crate) struct Taken<'a>(&'a Turn);
+
+impl Turn {
+    pub(crate) const fn new() -> Self {
+        Self(AtomicU32::new(0))
+    }
+
+    /// The turn, unless another call has it.
+    pub(crate) fn take(&self) -> Option<Taken<'_>> {
+        // Pages are guarded by their pools' locks: nothing is published by this. A turn that is not taken must not be made
+        // either, since it would be given up where it is dropped.
+        (self.0.swap(1, Ordering::Relaxed) == 0).then(|| Taken(self))
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        self.0.0.store(0, Ordering::Relaxed);
+    }
+}
 
 impl Clock {
     pub(crate) fn new() -> Self {
         let zero = || AtomicU32::new(0);
-        Self { allocations: zero(), idle_events: zero(), next_check: zero(), ageing: zero() }
+        Self { allocations: zero(), idle_events: zero(), next_check: zero(), ageing: Turn::new() }
     }
 
     /// Counts an allocation; answers the count if a check is due.
@@ -46,18 +69,5 @@ impl Clock {
     /// The next check is due at that count of allocations.
     pub(crate) fn set_next_check(&self, count: u32) {
         self.next_check.store(count, Ordering::Relaxed);
-    }
-
-    /// The turn, unless another call has it.
-    pub(crate) fn take_ageing_turn(&self) -> Option<AgeingTurn<'_>> {
-        // Pages are guarded by their pools' locks: nothing is published by this. A turn that is not taken must not be made
-        // either, since it would be given up where it is dropped.
-        (self.ageing.swap(1, Ordering::Relaxed) == 0).then(|| AgeingTurn(self))
-    }
-}
-
-impl Drop for AgeingTurn<'_> {
-    fn drop(&mut self) {
-        self.0.ageing.store(0, Ordering::Relaxed);
     }
 }

@@ -109,8 +109,7 @@ impl Statistics {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct PoolReport {
-    /// The configuration after rounding, clamping and defaults. Giving it to a new allocator makes the same pool, unless
-    /// its cap leaves no room for a page.
+    /// The configuration after rounding, clamping and defaults. Giving it to a new allocator makes the same pool.
     pub options: PoolOptions,
     /// Every page is asked for at a multiple of this many bytes.
     pub page_alignment: u64,

@@ -4,7 +4,7 @@
 use crate::error::Error;
 use crate::int::granules_up;
 use crate::metadata::{Chunk, HostMemory};
-use crate::slicer::{Scanned, Slicer};
+use crate::slicer::{PageKind, Scanned, Slicer};
 use crate::slots::{SliceId, new_tags};
 
 /// How a space is made.
@@ -129,7 +129,7 @@ impl Space {
             Ok(granules) if granules != 0 => granules,
             _ => return Err(Error::InvalidArgument { field: c"size", value: size }),
         };
-        let mut slicer = Slicer::try_new(memory, granules, true, new_tags(1))?;
+        let mut slicer = Slicer::try_new(memory, granules, PageKind::Equal, new_tags(1))?;
         reserve_nodes(&mut slicer, memory)?;
         let edge = slicer.add_page(0, granules);
         Ok(Self { slicer, memory, edge, granule_shift: shift, in_use: 0, padding: 0, in_use_peak: 0, granules })

@@ -93,7 +93,7 @@ impl<D: Device> Allocator<D> {
     #[inline(never)]
     fn give_aged_pages_back(&self, now: u32) {
         // A callback that allocates, or another thread, leaves it to the call that is at it.
-        let Some(_turn) = self.clock.take_ageing_turn() else { return };
+        let Some(_turn) = self.clock.ageing.take() else { return };
         let _in_flight = InFlight::new(&self.in_flight);
         let mut left = AGED_PAGES_PER_CALL;
         let mut next_check: Option<u32> = None;

@@ -129,6 +129,8 @@ impl<D: Device> Allocator<D> {
     fn grow(&self, index: u32, cell: &Cell, fit: &Fit) -> Result<Slice, Error> {
         let _in_flight = InFlight::new(&self.in_flight);
         let mut waited = 0;
+        // The turn to give pages back that are in the way, and how many at most: callbacks may make others idle for ever.
+        let mut clearing = None;
         let bytes = loop {
             let mut pool = self.lock_with_metadata(cell)?;
             if let Some(slice) = Self::look(&mut pool, fit) {
@@ -148,12 +150,19 @@ impl<D: Device> Allocator<D> {
                 return Err(Error::Busy { live: 0, in_use: 0, in_flight: 1 });
             }
             if let Some(page) = pool.idle_before_growth(fit) {
-                // One that is refused counts as stuck, and no longer as in the way.
-                self.give_back(cell, pool, page, &mut None);
-                continue;
+                let idle = pool.pages.idle_count();
+                if let Some((_, left)) = clearing.get_or_insert_with(|| cell.clearing.take().map(|turn| (turn, idle))) {
+                    if *left != 0 {
+                        *left -= 1;
+                        // One that is refused counts as stuck, and no longer as in the way.
+                        self.give_back(cell, pool, page, &mut None);
+                        continue;
+                    }
+                }
             }
             break pool.begin_growth(fit)?;
         };
+        drop(clearing);
         match self.take_page(index, cell, bytes) {
             Ok(memory) => {
                 self.ledger.lock().held().take(bytes);

@@ -14,7 +14,7 @@ pub(crate) mod sizing;
 pub use batch::{Batch, BatchError};
 pub use sizing::{block_bytes, block_bytes_of};
 
-use crate::clock::Clock;
+use crate::clock::{Clock, Turn};
 use crate::device::{Device, MemoryType};
 use crate::error::Error;
 use crate::ledger::Ledger;
@@ -96,6 +96,8 @@ fn check_pool_count(pools: &[PoolOptions]) -> Result<(), Error> {
 /// A pool and its lock.
 struct Cell {
     rules: Rules,
+    /// For the growth that gives pages back which are in its way.
+    clearing: Turn,
     pool: Lock<Pool>,
 }
 
@@ -160,7 +162,7 @@ impl<D: Device> Allocator<D> {
         let cells = Array::try_new(options.memory, pools.len() as u32, |i| {
             let rules = Rules::try_new(&pools[i as usize], &options.memory_type)?;
             let pool = Pool::try_new(options.memory, rules, first_tag.wrapping_add(i as u16))?;
-            Ok(Cell { rules, pool: Lock::new(options.lock, pool) })
+            Ok(Cell { rules, clearing: Turn::new(), pool: Lock::new(options.lock, pool) })
         })?;
         let next_check = cells.iter().filter_map(|cell| cell.pool.lock().pages.next_check()).min();
         let clock = Clock::new();

@@ -266,6 +266,7 @@ impl SizeIndex {
 mod tests {
     use super::*;
     use crate::metadata::Chunk;
+    use crate::slicer::PageKind;
     use std::vec::Vec;
 
     struct Pages {
@@ -276,7 +277,7 @@ mod tests {
 
     impl Pages {
         fn new() -> Self {
-            let slicer = Slicer::try_new(HostMemory::global(), 0, true, 7).unwrap();
+            let slicer = Slicer::try_new(HostMemory::global(), 0, PageKind::Whole, 7).unwrap();
             Self { slicer, index: SizeIndex::new(), count: 0 }
         }
 

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 use super::rules::Sizes;
+use crate::slicer::bins::class_of;
 
 /// Steps between sizes of pages per power of two, as a power of two: rounding up costs at most one part in as many.
 const STEP_BITS: u32 = 3;
@@ -21,13 +22,26 @@ impl Exclusive {
         Sizes::new(self.max_alloc_size.min(1), self.max_alloc_size)
     }
 
-    /// Granules of a page for `size` granules: the largest page less a number of steps of at most an eighth of `size`.
+    /// Granules of a page for `size` granules: rounded up to a step of at most an eighth. From the power of two below the
+    /// largest page on, steps are counted down from that, so that it is one; below, they are counted from 0.
     ///
     /// All pages of one size class are equal, since steps are at least twice as wide as the classes they lead to. So the
     /// first page of a class tells for all.
     pub(crate) fn page_for(&self, size: u32) -> u32 {
         debug_assert!(size != 0 && size <= self.largest);
-        let step = 1 << (31 - size.leading_zeros()).saturating_sub(STEP_BITS);
+        let top = 1 << self.largest.ilog2();
+        let step = (1 << size.ilog2() >> STEP_BITS).max(1);
+        if size > top {
+            return self.count_down(size, step);
+        }
+        let page = size.next_multiple_of(step);
+        // The power of two itself gives way to the step above it where both have one class.
+        let above = self.count_down(top, (top >> STEP_BITS).max(1));
+        if page == top && class_of(above) == class_of(top) { above } else { page }
+    }
+
+    /// The least number of steps below the largest page that holds `size`.
+    fn count_down(&self, size: u32, step: u32) -> u32 {
         self.largest - (self.largest - size) / step * step
     }
 }
@@ -35,11 +49,10 @@ impl Exclusive {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::slicer::bins::class_of;
 
     #[test]
     fn pages_are_rounded_up_by_an_eighth_at_most() {
-        let pool = Exclusive { max_alloc_size: u64::MAX, largest: 1 << 31 };
+        let pool = Exclusive { max_alloc_size: u64::MAX, largest: u32::MAX };
         for (size, page) in [(1, 1), (8, 8), (15, 15), (16, 16), (17, 18), (31, 32), (33, 36), (100, 104), (1000, 1024)]
         {
             assert_eq!(pool.page_for(size), page, "{size}");

@@ -81,7 +81,7 @@ impl Metadata {
 impl Pool {
     pub(crate) fn try_new(memory: HostMemory, rules: Rules, tag: u16) -> Result<Self, Error> {
         Ok(Self {
-            slicer: Slicer::try_new(memory, rules.largest_range(), !rules.grows(), tag)?,
+            slicer: Slicer::try_new(memory, rules.largest_range(), rules.page_kind(), tag)?,
             pages: Pages::new(memory, rules.dealloc_period, rules.takes_lowest_idle()),
             rules,
             in_use: 0,
@@ -100,7 +100,7 @@ impl Pool {
 
     /// The most host memory that a pool with these rules asks for with that many slices and pages.
     pub(crate) fn add_needs(rules: &Rules, slices: u32, pages: u32, needs: &mut Needs) -> Result<(), Error> {
-        Slicer::add_needs(rules.largest_range(), !rules.grows(), slices, pages, needs)?;
+        Slicer::add_needs(rules.largest_range(), rules.page_kind(), slices, pages, needs)?;
         // A record more is promised before it is known that there is no page.
         Pages::add_needs(pages.saturating_add(1), needs)?;
         if let Kind::Direct(_) = rules.kind {

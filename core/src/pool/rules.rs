@@ -9,6 +9,7 @@ use crate::device::MemoryType;
 use crate::error::Error;
 use crate::int::{align_down, align_up, granules_up, mask};
 use crate::slice::Request;
+use crate::slicer::PageKind;
 
 /// A request in a pool's own unit.
 #[derive(Clone, Copy, Debug)]
@@ -175,6 +176,15 @@ impl Rules {
         self.cut_mask != 0
     }
 
+    /// What pages are like for the slicer.
+    pub(crate) fn page_kind(&self) -> PageKind {
+        match (self.cuts(), self.grows()) {
+            (false, _) => PageKind::Whole,
+            (true, false) => PageKind::Equal,
+            (true, true) => PageKind::Unequal,
+        }
+    }
+
     /// Whether pages have different sizes although they are cut.
     pub(crate) fn grows(&self) -> bool {
         matches!(self.kind, Kind::Sliced(Sliced { growth: Some(_), .. }))
@@ -207,10 +217,10 @@ impl Rules {
     pub(crate) fn options(&self) -> PoolOptions {
         let mut options = match self.kind {
             Kind::Sliced(sliced) => {
-                let Sliced { page_size, max_slice_size, capacity, takes_near_page, growth } = sliced;
+                let Sliced { page_size_with_room, max_slice_size, capacity, takes_near_page, growth, .. } = sliced;
                 let near_page = if takes_near_page { NearPage::Always } else { NearPage::Never };
                 let mut options =
-                    PoolOptions::sliced_pages(page_size, max_slice_size, capacity).with_near_page(near_page);
+                    PoolOptions::sliced_pages(page_size_with_room, max_slice_size, capacity).with_near_page(near_page);
                 options.max_page_size = growth.map(|growth| growth.max_page_size);
                 options
             }

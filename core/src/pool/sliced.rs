@@ -17,6 +17,8 @@ const GROWTH_UNIT: u64 = 2 << 20;
 pub(crate) struct Sliced {
     /// Bytes of a page, or with `growth` of the smallest; a multiple of the granule, 0 if the cap has no room for one.
     pub(crate) page_size: u64,
+    /// The same as if there were room.
+    pub(crate) page_size_with_room: u64,
     pub(crate) max_slice_size: u64,
     /// Cap on the bytes of all pages: as many whole ones as the pool may have.
     pub(crate) capacity: Option<u64>,
@@ -51,7 +53,8 @@ impl Sliced {
         }
         let granule = options.granule;
         // A page must hold a slice of its own size, so it is never rounded down below what was asked for.
-        let mut page = align_up(page_size, granule).ok_or(refused)?;
+        let page_size_with_room = align_up(page_size, granule).ok_or(refused)?;
+        let mut page = page_size_with_room;
         let cap = max_pool_size.unwrap_or(u64::MAX);
         if cap < page {
             // One page that the cap can pay for; none at all if not even a granule can be paid for.
@@ -68,6 +71,7 @@ impl Sliced {
         let largest = growth.map_or(page_size.min(page), |growth| growth.limit);
         Ok(Self {
             page_size: page,
+            page_size_with_room: if page == 0 { page_size_with_room } else { page },
             max_slice_size: if page == 0 { max_slice_size.min(page_size) } else { max_slice_size.min(largest) },
             capacity: max_pool_size.map(|cap| match growth {
                 Some(_) => align_down(cap, granule),

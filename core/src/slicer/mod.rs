@@ -50,8 +50,12 @@ use bins::{Bins, class_of};
 use nodes::{Kind, Node, Nodes, state};
 pub(crate) use search::{Scan, Scanned};
 
-/// Nodes that one operation may need: a front gap, the slice, a page's edge and what is left of the old tail.
-pub(crate) const NODES_PER_OPERATION: u32 = 4;
+/// Nodes that one operation may need where pages are cut: a front gap, the slice, a page's edge and what is left of the
+/// old tail.
+const NODES_PER_CUT: u32 = 4;
+
+/// Nodes that one operation may need where a page is one slice: that.
+const NODES_PER_PAGE: u32 = 1;
 
 /// The ranges of all pages of a pool. The owner keeps the pages, the bytes and the lock.
 pub(crate) struct Slicer {
@@ -72,14 +76,30 @@ pub(crate) struct Slicer {
     holes: u32,
     /// Granules in holes, tail and idle pages.
     free: u64,
+    /// Nodes that one operation may need.
+    needs: u32,
     /// Nodes promised to growths in flight.
     promised: u32,
 }
 
+/// The pages that a slicer is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PageKind {
+    /// They are cut, and all of one size.
+    Equal,
+    /// They are cut, and of any size.
+    Unequal,
+    /// Each holds one slice.
+    Whole,
+}
+
 impl Slicer {
-    /// A slicer for pages of up to `largest` granules, equal ones or not, whose handles carry `tag`.
-    pub(crate) fn try_new(memory: HostMemory, largest: u32, equal_pages: bool, tag: u16) -> Result<Self, Error> {
-        let idle_bins = if equal_pages { None } else { Some(Bins::try_new(memory, largest)?) };
+    /// A slicer for pages of up to `largest` granules, whose handles carry `tag`.
+    pub(crate) fn try_new(memory: HostMemory, largest: u32, pages: PageKind, tag: u16) -> Result<Self, Error> {
+        let idle_bins = match pages {
+            PageKind::Unequal => Some(Bins::try_new(memory, largest)?),
+            PageKind::Equal | PageKind::Whole => None,
+        };
         Ok(Self {
             nodes: Nodes::try_new(memory)?,
             bins: Bins::try_new(memory, largest)?,
@@ -92,6 +112,7 @@ impl Slicer {
             live: 0,
             holes: 0,
             free: 0,
+            needs: if pages == PageKind::Whole { NODES_PER_PAGE } else { NODES_PER_CUT },
             promised: 0,
         })
     }
@@ -99,20 +120,18 @@ impl Slicer {
     /// The most host memory that a slicer asks for with that many slices and pages.
     pub(crate) fn add_needs(
         largest: u32,
-        equal_pages: bool,
+        kind: PageKind,
         slices: u32,
         pages: u32,
         needs: &mut Needs,
     ) -> Result<(), Error> {
         Bins::add_needs(largest, needs);
-        if !equal_pages {
+        if kind == PageKind::Unequal {
             Bins::add_needs(largest, needs);
         }
         // Every slice, every page's edge, and a hole in front of each of both; what growths in flight have been promised
         // is at most what their pages will need; and an operation must not find fewer than it may need.
-        let nodes = u64::from(slices) * 2
-            + u64::from(pages) * u64::from(NODES_PER_OPERATION)
-            + 2 * u64::from(NODES_PER_OPERATION);
+        let nodes = u64::from(slices) * 2 + u64::from(pages) * u64::from(NODES_PER_CUT) + 2 * u64::from(NODES_PER_CUT);
         Nodes::add_needs(nodes, needs)
     }
 
@@ -121,7 +140,7 @@ impl Slicer {
     /// Whether any one operation can be carried out with the nodes at hand.
     #[inline(always)]
     pub(crate) fn has_nodes(&self) -> bool {
-        self.nodes.available() >= NODES_PER_OPERATION + self.promised
+        self.nodes.available() >= self.needs + self.promised
     }
 
     /// The next chunk of nodes to get; an error at the limit of slots.
@@ -135,12 +154,12 @@ impl Slicer {
 
     /// Sets nodes aside so that adding a page and placing a slice in it cannot fail. Needs [`Slicer::has_nodes`].
     pub(crate) fn promise_nodes(&mut self) {
-        self.promised += NODES_PER_OPERATION;
+        self.promised += self.needs;
     }
 
     /// Gives up what [`Slicer::promise_nodes`] set aside.
     pub(crate) fn release_promise(&mut self) {
-        self.promised -= NODES_PER_OPERATION;
+        self.promised -= self.needs;
     }
 
     // ---- handles

@@ -4,7 +4,7 @@ use super::*;
 use std::vec::Vec;
 
 fn slicer(granules: u32) -> (Slicer, u32) {
-    let mut slicer = Slicer::try_new(HostMemory::global(), granules, true, 7).unwrap();
+    let mut slicer = Slicer::try_new(HostMemory::global(), granules, PageKind::Equal, 7).unwrap();
     provide_nodes(&mut slicer);
     let edge = slicer.add_page(0, granules);
     (slicer, edge)

@@ -26,19 +26,27 @@ impl Exclusive {
         }
     }
 
-    /// Bytes of a new page: the least that is a whole number of steps below the largest page. A step is the largest power
-    /// of two of at most an eighth of the request, in granules.
+    /// Bytes of a new page. A step is the largest power of two of at most an eighth of the request, in granules. Up to the
+    /// power of two below the largest page, pages are whole numbers of steps; above, such numbers below the largest. Of
+    /// two that are closer than a thirty-second only the larger one is used.
     pub(crate) fn page_for(&self, size: u64) -> u64 {
         let granules = size.div_ceil(self.granule).max(1);
         let largest = self.largest / self.granule;
-        let step = (0..32).map(|bits| 1 << bits).rfind(|step| step * 8 <= granules).unwrap_or(1);
-        let page = granules + (largest - granules) % step;
+        let step_of = |granules| (0..32).map(|bits| 1 << bits).rfind(|step| step * 8 <= granules).unwrap_or(1);
+        let below_largest = |granules| granules + (largest - granules) % step_of(granules);
+        let top = largest.ilog2();
+        let mut page =
+            if granules > 1 << top { below_largest(granules) } else { granules.next_multiple_of(step_of(granules)) };
+        let above = below_largest(1 << top);
+        if page == 1 << top && (above - page) * 32 < page {
+            page = above;
+        }
         assert!(page <= largest && (page - granules) * 8 <= granules, "{granules} granules get {page} of {largest}");
         page * self.granule
     }
 
-    /// The bytes of the smallest free page that holds a request; with `close` none of more than twice its size, unless a
-    /// new one would be as large.
+    /// The bytes of the smallest free page that holds a request; with `close` none of more than twice its size, unless
+    /// a new one would be as large.
     pub(crate) fn reuses(&self, books: &Books, size: u64, close: bool) -> Option<u64> {
         let smallest = books.idle().map(|(_, page)| page.size).filter(|&page| page >= size).min()?;
         let wasteful = u128::from(smallest) > u128::from(size) * 2 && smallest > self.page_for(size);
