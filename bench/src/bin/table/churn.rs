@@ -49,21 +49,24 @@ pub fn speed() {
     }
 }
 
-/// What ageing costs, and a second pool, and pages that grow.
+/// What ageing costs, and pages that grow, and a second pool.
 pub fn layouts() {
     let live = 10_000;
     let churn = Churn::new(42, live, 1_000_000);
     let bytes = roomy(&churn);
     let plain = PoolOptions::sliced_pages(bytes, bytes, Some(bytes));
     let ageing = plain.clone().with_dealloc_period(Some(1024));
+    let growing = PoolOptions::growing_pages(4 << 20, 256 << 20).with_dealloc_period(Some(1024));
     let adaptive = layout::adaptive(&Properties::new(u64::MAX)).expect("valid properties");
     let run = |pools: &[PoolOptions]| {
         let running = Running::fill_subject(&churn, Pool::of(pools)).expect("roomy");
         Turns::churn(&churn, running, PAIRS)
     };
-    let [plain, ageing, adaptive] = take_turns([run(&[plain]), run(&[ageing]), run(&adaptive)]);
-    println!("\nns per pair with {live} live: a pool of one page, the same with ageing, layout::adaptive, and ratios");
-    println!("{plain:>11.1} {ageing:>11.1} ({:.2}) {adaptive:>11.1} ({:.2})", ageing / plain, adaptive / plain);
+    let times = take_turns([run(&[plain]), run(&[ageing]), run(&[growing]), run(&adaptive)]);
+    println!("\nns per pair with {live} live, and ratio to the first column");
+    println!("{:>20} {:>20} {:>20} {:>20}", "one page", "that ages", "pages that grow", "adaptive");
+    let cells = times.map(|ns| format!("{ns:.1} ({:.2})", ns / times[0]));
+    println!("{:>20} {:>20} {:>20} {:>20}", cells[0], cells[1], cells[2], cells[3]);
 }
 
 /// Single operations.
