@@ -26,9 +26,9 @@ impl Exclusive {
         }
     }
 
-    /// Bytes of a new page. A step is the largest power of two of at most an eighth of the request, in granules. Up to the
-    /// power of two below the largest page, pages are whole numbers of steps; above, such numbers below the largest. Of
-    /// two that are closer than a thirty-second only the larger one is used.
+    /// Bytes of a new page. A step is the largest power of two of at most an eighth of the request, in granules. Up to
+    /// the power of two below the largest page, pages are whole numbers of steps; above, such numbers below the
+    /// largest. Of two that are closer than a thirty-second only the larger one is used.
     pub(crate) fn page_for(&self, size: u64) -> u64 {
         let granules = size.div_ceil(self.granule).max(1);
         let largest = self.largest / self.granule;
