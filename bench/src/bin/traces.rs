@@ -73,7 +73,7 @@ impl Row {
 
 /// Equal pages, and a page of its own for what is larger.
 fn fixed(page: u64) -> [PoolOptions; 2] {
-    [PoolOptions::sliced_pages(page, page, None), PoolOptions::exclusive_pages(u64::MAX)]
+    [PoolOptions::sliced_pages(page, page, None), PoolOptions::direct(None)]
 }
 
 /// Says whether something holds for every trace but at most `exceptions`, and for which it does not.
