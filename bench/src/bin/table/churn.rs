@@ -23,7 +23,7 @@ fn fill<S: Subject>(churn: &Churn) -> Running<S> {
 /// Nanoseconds per pair of every peer.
 pub fn speed() {
     println!(
-        "ns per pair (free one, allocate one): lower quartile of {TURNS} turns, and ratios to the first two columns"
+        "ns of CPU per pair (free one, allocate one): lower quartile of {TURNS} turns, and ratios to the first two columns"
     );
     println!(
         "{:>9}  {:>20} {:>20} {:>20} {:>20}",
