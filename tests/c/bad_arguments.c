@@ -459,14 +459,23 @@ static void configurations_of_every_magnitude_work_or_are_refused(void) {
 #define POWER (random_between(&state, 0, 3) == 0 ? ANY : UINT64_C(1) << random_between(&state, 0, 40))
     slicepool_pool_options pool = sliced(ANY, ANY, ANY, POWER);
     pool.near_page = (uint32_t)random_between(&state, 0, 2);
+    switch (random_between(&state, 0, 3)) {
+      case 0: pool = exclusive(ANY, POWER); break;
+      case 1: pool = direct(ANY, POWER); break;
+      case 2: pool.max_page_size = ANY; break;
+      default: break;
+    }
+    pool.dealloc_period = random_between(&state, 0, 1) == 0 ? 0 : ANY;
+    pool.keep_bytes = ANY;
     slicepool_failure failure = SLICEPOOL_FAILURE_INIT;
     slicepool_allocator_config config = SLICEPOOL_ALLOCATOR_CONFIG_INIT;
     config.flags = random_between(&state, 0, 3) == 0 ? SLICEPOOL_ALLOCATOR_VALIDATE : 0;
     config.max_page = random_between(&state, 0, 1) == 0 ? 0 : ANY;
     config.page_alignment = POWER;
     config.growth_wait_steps = (uint32_t)ANY;
+    config.heap_size = ANY;
     config.pools = &pool;
-    config.pool_count = 1;
+    config.pool_count = (uint32_t)random_between(&state, 0, 9) != 0;
     config.failure = &failure;
     /* Its addresses do not wrap. */
     device.next_address = UINT64_C(1) << 41;
@@ -497,6 +506,177 @@ static void configurations_of_every_magnitude_work_or_are_refused(void) {
   }
   CHECK(works != 0);
   mock_end(&device);
+}
+
+/* ---- every field of what pools are made of, one after the other, with any value */
+
+static const uint64_t far_out[] = {
+  0, 1, 2, 3, 31, 255, 4095, UINT64_C(0x7FFFFFFF), UINT64_C(0x80000000), UINT64_C(0xFFFFFFFF), UINT64_C(0x100000000),
+  UINT64_C(1) << 33, UINT64_C(1) << 62, TWO_63 - 1, TWO_63, TWO_63 + 1, UINT64_MAX - 255, UINT64_MAX - 1, UINT64_MAX,
+};
+
+enum { FAR_OUT = sizeof far_out / sizeof *far_out };
+
+/* An allocator that came to be is used for a while and destroyed. */
+static void use_and_destroy(slicepool_result result, slicepool_allocator *allocator,
+                            const slicepool_failure *failure) {
+  if (result != SLICEPOOL_OK) {
+    CHECK_RESULT(result, SLICEPOOL_ERROR_INVALID_ARGUMENT);
+    CHECK(allocator == NULL && failure->field != NULL);
+    return;
+  }
+  for (int i = 0; i < 40; i++) {
+    slicepool_slice slice = SLICEPOOL_SLICE_INIT;
+    result = try_take(allocator, i < 20 ? (uint64_t)i : far_out[i - 20 < FAR_OUT ? i - 20 : 0], 0, &slice, NULL);
+    if (result == SLICEPOOL_OK) {
+      OK(slicepool_free(allocator, slice.id));
+    } else {
+      CHECK(is_one_of(result, SLICEPOOL_ERROR_INVALID_ARGUMENT, SLICEPOOL_ERROR_TOO_LARGE,
+                      SLICEPOOL_ERROR_POOL_CAPACITY_EXCEEDED));
+    }
+  }
+  options_in(allocator, 0);
+  figures_of(allocator);
+  uint64_t needed = 0;
+  OK(slicepool_report_json(allocator, NULL, 0, &needed));
+  OK(slicepool_trim(allocator, 1000, NULL));
+  OK(slicepool_allocator_destroy(allocator, 0, NULL));
+}
+
+struct poked {
+  slicepool_pool_options pool;
+  slicepool_allocator_config config;
+};
+
+static void create_poked(const struct poked *poked, bool in_block) {
+  static unsigned char block[262144];
+  struct mock_device device;
+  mock_init(&device);
+  /* Its addresses do not wrap. */
+  device.next_address = UINT64_C(1) << 41;
+  device.capacity = TWO_63;
+  const slicepool_device table = mock_table(&device);
+  slicepool_failure failure = SLICEPOOL_FAILURE_INIT;
+  slicepool_allocator_config config = poked->config;
+  config.failure = &failure;
+  config.pools = &poked->pool;
+  slicepool_allocator *allocator = NULL;
+  uint64_t bytes = 0;
+  const slicepool_result needed = slicepool_allocator_bytes_needed(&config, 10, 10, &bytes);
+  slicepool_result result =
+      in_block ? slicepool_allocator_create_in(&table, &config, block, sizeof block, &allocator)
+               : slicepool_allocator_create(&table, &config, &allocator);
+  CHECK_RESULT(needed, result);
+  if (result == SLICEPOOL_OK) {
+    /* A device that is out of memory at times. */
+    slicepool_slice slice = SLICEPOOL_SLICE_INIT;
+    if (try_take(allocator, TWO_63, 0, &slice, NULL) == SLICEPOOL_OK) OK(slicepool_free(allocator, slice.id));
+    OK(slicepool_cleanup(allocator, NULL));
+    device.capacity = 0;
+  }
+  use_and_destroy(result, allocator, &failure);
+  mock_end(&device);
+}
+
+static void every_field_of_pools_and_configs_may_have_any_value(void) {
+  const slicepool_pool_options pools[4] = { sliced(4096, 1024, 65536, 64), exclusive(4096, 64), direct(4096, 64),
+                                            growing(4096, 65536, 64) };
+  for (int p = 0; p < 4; p++) {
+    for (size_t at = 4; at < sizeof(struct poked); at += 4) {
+      const size_t in_config = at - sizeof(slicepool_pool_options);
+      /* Not the size of a struct, its pointers and the number of pools, of which there is one. */
+      if (at >= sizeof(slicepool_pool_options) &&
+          (in_config == 0 || in_config >= offsetof(slicepool_allocator_config, pools) ||
+           in_config == offsetof(slicepool_allocator_config, pool_count)))
+        continue;
+      char what[80];
+      snprintf(what, sizeof what, "pool %d, byte %d", p, (int)at);
+      IN_CHILD(what, {
+        for (int value = 0; value < FAR_OUT; value++) {
+          for (size_t width = 4; width <= 8; width += 4) {
+            if (width == 8 && (at % 8 != 0 || in_config == offsetof(slicepool_allocator_config, pool_count) - 4))
+              continue;
+            for (uint32_t flags = 0; flags <= SLICEPOOL_ALLOCATOR_VALIDATE; flags += SLICEPOOL_ALLOCATOR_VALIDATE) {
+              struct poked poked = { pools[p], SLICEPOOL_ALLOCATOR_CONFIG_INIT };
+              poked.config.pool_count = 1;
+              poked.config.flags = flags;
+              memcpy((unsigned char *)&poked + at, &far_out[value], width);
+              create_poked(&poked, value % 2 == 0);
+            }
+          }
+        }
+      });
+    }
+  }
+}
+
+static void every_field_of_properties_may_have_any_value(void) {
+  typedef slicepool_result (*layout)(const slicepool_layout_properties *, slicepool_pool_options *, uint32_t,
+                                     uint32_t *);
+  static const layout layouts[3] = { slicepool_layout_adaptive, slicepool_layout_sub_slices,
+                                     slicepool_layout_exclusive_pages };
+  for (int l = 0; l < 3; l++) {
+    for (int p = 0; p < FAR_OUT; p++) {
+      IN_CHILD("properties", {
+        for (int a = 0; a < FAR_OUT; a++) {
+          for (int h = 0; h < FAR_OUT; h++) {
+            slicepool_layout_properties properties = SLICEPOOL_LAYOUT_PROPERTIES_INIT;
+            properties.max_page = far_out[p];
+            properties.alignment = far_out[a];
+            properties.heap_size = far_out[h];
+            slicepool_pool_options pools[32] = { SLICEPOOL_POOL_OPTIONS_INIT };
+            uint32_t count = 0;
+            slicepool_result result = layouts[l](&properties, pools, 32, &count);
+            const uint64_t alignment = far_out[a] == 0 ? 256 : far_out[a];
+            const bool fine = (alignment & (alignment - 1)) == 0 && alignment <= UINT64_C(1) << 32 &&
+                              (far_out[p] == 0 || alignment <= far_out[p]);
+            CHECK_RESULT(result, fine ? SLICEPOOL_OK : SLICEPOOL_ERROR_INVALID_ARGUMENT);
+            if (!fine || h % 4 != 0) continue;
+            struct mock_device device;
+            mock_init(&device);
+            device.next_address = UINT64_C(1) << 41;
+            const slicepool_device table = mock_table(&device);
+            slicepool_failure failure = SLICEPOOL_FAILURE_INIT;
+            slicepool_allocator_config config = SLICEPOOL_ALLOCATOR_CONFIG_INIT;
+            config.flags = SLICEPOOL_ALLOCATOR_VALIDATE;
+            config.max_page = far_out[p];
+            config.pools = pools;
+            config.pool_count = count;
+            config.failure = &failure;
+            slicepool_allocator *allocator = NULL;
+            OK(slicepool_allocator_create(&table, &config, &allocator));
+            use_and_destroy(SLICEPOOL_OK, allocator, &failure);
+            mock_end(&device);
+          }
+        }
+      });
+    }
+  }
+}
+
+static void numbers_of_slices_and_pages_may_have_any_value(void) {
+  for (int p = 0; p < 4; p++) {
+    IN_CHILD("bytes needed", {
+      slicepool_pool_options pools[32];
+      const slicepool_pool_options kinds[4] = { sliced(4096, 1024, 65536, 64), exclusive(TWO_63, 64),
+                                                direct(4096, 64), growing(4096, TWO_63, UINT64_C(1) << 32) };
+      for (int i = 0; i < 32; i++) pools[i] = kinds[p];
+      for (uint32_t count = 0; count <= 32; count += 16) {
+        slicepool_allocator_config config = SLICEPOOL_ALLOCATOR_CONFIG_INIT;
+        config.pools = pools;
+        config.pool_count = count;
+        for (int s = 0; s < FAR_OUT; s++) {
+          for (int g = 0; g < FAR_OUT; g++) {
+            uint64_t bytes = 0;
+            slicepool_result result = slicepool_allocator_bytes_needed(&config, (uint32_t)far_out[s],
+                                                                       (uint32_t)far_out[g], &bytes);
+            CHECK(result == SLICEPOOL_OK || result == SLICEPOOL_ERROR_TOO_MANY_SLICES);
+            CHECK((bytes != 0) == (result == SLICEPOOL_OK));
+          }
+        }
+      }
+    });
+  }
 }
 
 /* Pages whose sizes add up to more than 2^64 cannot all be real, but figures must not overflow over a device that
@@ -616,6 +796,9 @@ static const struct test tests[] = {
   TEST(callbacks_that_belong_together_are_given_together_or_refused_by_name),
   TEST(sizes_and_alignments_of_every_magnitude_are_served_or_refused),
   TEST(configurations_of_every_magnitude_work_or_are_refused),
+  TEST(every_field_of_pools_and_configs_may_have_any_value),
+  TEST(every_field_of_properties_may_have_any_value),
+  TEST(numbers_of_slices_and_pages_may_have_any_value),
   TEST(pages_that_add_up_to_more_than_64_bits_are_no_crash),
   TEST(peaks_of_pools_that_add_up_to_more_than_64_bits_are_no_crash),
   TEST(forged_handles_are_refused),

@@ -6,8 +6,10 @@ int main(void) {
   struct mock_device device;
   mock_init(&device);
   const slicepool_device table = mock_table(&device);
-  const slicepool_pool_options pools[2] = { sliced(4096, 1024, 8192, 64), sliced(65536, 0, 0, 256) };
-  slicepool_allocator *allocator = create_over(&table, pools, 2, 4096);
+  const slicepool_pool_options pools[5] = { sliced(4096, 1024, 8192, 64), sliced(65536, 0, 0, 256),
+                                            ageing(exclusive(1000, 32), 77), direct(5000, 32),
+                                            growing(4096, 8192, 32) };
+  slicepool_allocator *allocator = create_over(&table, pools, 5, 4096);
   take(allocator, 1000);
   take(allocator, 1000);
   take(allocator, 60000);

@@ -26,7 +26,7 @@ fn the_report_is_valid_json_and_says_what_the_figures_say() {
         assert_eq!(allocator[name], json!(value), "{name}");
     }
     let pools = report["pools"].as_array().expect("a list of pools");
-    assert_eq!(pools.len(), 2);
+    assert_eq!(pools.len(), 5);
     assert_eq!(pools[0]["type"], "sliced_pages");
     assert_eq!(pools[0]["page_size"], 4096);
     assert_eq!(pools[0]["max_slice_size"], 1024);
@@ -36,4 +36,16 @@ fn the_report_is_valid_json_and_says_what_the_figures_say() {
     assert_eq!(pools[1]["max_slice_size"], 65_536);
     assert_eq!(pools[1]["max_pool_size"], Value::Null);
     assert_eq!(pools[1]["in_use_bytes"], 60_000);
+    assert_eq!(pools[1]["max_page_size"], Value::Null);
+    assert_eq!(pools[1]["dealloc_period"], Value::Null);
+    assert_eq!(pools[2]["type"], "exclusive_pages");
+    assert_eq!(pools[2]["max_alloc_size"], 1000);
+    assert_eq!(pools[2]["dealloc_period"], 77);
+    assert_eq!(pools[2]["granule"], 32);
+    assert_eq!(pools[2]["reserved_bytes"], 0);
+    assert_eq!(pools[3]["type"], "direct");
+    assert_eq!(pools[3]["reclaim_at"], 5000);
+    assert_eq!(pools[4]["type"], "sliced_pages");
+    assert_eq!(pools[4]["max_page_size"], 8192);
+    assert_eq!(pools[4]["max_pool_size"], Value::Null);
 }

@@ -41,6 +41,11 @@ macro_rules! programs {
 
 programs! { run_under_valgrind:
     valgrind_finds_nothing_in_pools "tests/c/pools.c",
+    valgrind_finds_nothing_in_exclusive_direct "tests/c/exclusive_direct.c",
+    valgrind_finds_nothing_in_ageing "tests/c/ageing.c",
+    valgrind_finds_nothing_in_lists "tests/c/lists.c",
+    valgrind_finds_nothing_in_kinds "tests/c/kinds.c",
+    valgrind_finds_nothing_in_block "tests/c/block.c",
     valgrind_finds_nothing_in_scenarios_leaks "tests/c/scenarios_leaks.c",
     valgrind_finds_nothing_in_scenarios_fit "tests/c/scenarios_fit.c",
     valgrind_finds_nothing_in_scenarios_handles "tests/c/scenarios_handles.c",
@@ -92,6 +97,11 @@ fn run_sanitized(source: &'static str) {
 
 programs! { run_sanitized:
     sanitizers_find_nothing_in_pools "tests/c/pools.c",
+    sanitizers_find_nothing_in_exclusive_direct "tests/c/exclusive_direct.c",
+    sanitizers_find_nothing_in_ageing "tests/c/ageing.c",
+    sanitizers_find_nothing_in_lists "tests/c/lists.c",
+    sanitizers_find_nothing_in_kinds "tests/c/kinds.c",
+    sanitizers_find_nothing_in_block "tests/c/block.c",
     sanitizers_find_nothing_in_scenarios_leaks "tests/c/scenarios_leaks.c",
     sanitizers_find_nothing_in_scenarios_fit "tests/c/scenarios_fit.c",
     sanitizers_find_nothing_in_scenarios_handles "tests/c/scenarios_handles.c",
