@@ -36,8 +36,10 @@ pub struct slicepool_pool_options {
     /// pool of this allocator: with an allocator per stream there is one per stream.
     pub max_pool_size: u64,
     /// Sliced pages: 0: all pages are equal. Otherwise pages grow with what the pool holds. The next one has an eighth of
-    /// that, at least page_size and at most this; but a larger request gets a page of its own size, rounded up to
-    /// 2 MiB. Before a larger page is taken, those that hold nothing and are too small go back.
+    /// that up to 16 times page_size, and a sixty-fourth beyond; at least page_size and at most this. Of that it has as
+    /// much as whole slices of the request's size fill, in steps of a sixteenth of page_size. A request of 4 times
+    /// page_size, or larger than such a page, gets a page for itself. Before a page is taken, as many bytes go back in
+    /// pages that hold nothing, if there are any: those idle the longest first.
     pub max_page_size: u64,
     /// Exclusive pages: the largest request the pool takes. A pool with 0 takes requests of size 0, and nothing else.
     ///
@@ -244,7 +246,8 @@ unsafe fn write_layout(
 
 /// Two pools for programs of any size, which an allocator gets by default: pages of 4 MiB for requests up to 64 KiB, and
 /// pages that grow with what is held, from 4 MiB to 256 MiB and an eighth of the heap, for the others. Pages that hold
-/// nothing go back after about 1,024 allocations. A program that allocates one byte takes 4 MiB.
+/// nothing go back after some thousand allocations: more than a frame or a training step has, so that a program which
+/// repeats itself keeps what it needs. A program that allocates one byte takes 4 MiB.
 ///
 /// @param properties  may be NULL for the defaults
 /// @param pools       `capacity` structs, of which the first has its struct_size set; written only if the whole list

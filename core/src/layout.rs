@@ -122,11 +122,12 @@ const ADAPTIVE_PAGE: u64 = 4 * MIB;
 const ADAPTIVE_SMALL: u64 = 64 * KIB;
 
 /// Allocations after which [`adaptive`] gives back what is not used.
-const ADAPTIVE_PERIOD: u64 = 1024;
+const ADAPTIVE_PERIOD: u64 = 20_000;
 
 /// Two pools for programs of any size: pages of 4 MiB for requests up to 64 KiB, and pages that grow with what is held,
-/// from 4 MiB to 256 MiB and an eighth of the heap, for the others. Pages that hold nothing go back after about 1,024
-/// allocations. A program that allocates one byte takes 4 MiB.
+/// from 4 MiB to 256 MiB and an eighth of the heap, for the others. Pages that hold nothing go back after some
+/// thousand allocations: more than a frame or a training step has, so that a program which repeats itself keeps what it
+/// needs. A program that allocates one byte takes 4 MiB.
 ///
 /// # Errors
 /// [`Error::InvalidArgument`] for an alignment that is no power of two, or larger than `max_page`.

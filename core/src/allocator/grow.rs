@@ -128,7 +128,7 @@ impl<D: Device> Allocator<D> {
     #[cold]
     fn grow(&self, index: u32, cell: &Cell, fit: &Fit) -> Result<Slice, Error> {
         let _in_flight = InFlight::new(&self.in_flight);
-        let mut waited = 0;
+        let (mut waited, mut given_back) = (0, 0);
         // The turn to give pages back that are in the way, and how many at most: callbacks may make others idle for ever.
         let mut clearing = None;
         let bytes = loop {
@@ -149,11 +149,12 @@ impl<D: Device> Allocator<D> {
             if self.closing.load(Ordering::Acquire) != 0 {
                 return Err(Error::Busy { live: 0, in_use: 0, in_flight: 1 });
             }
-            if let Some(page) = pool.idle_before_growth(fit) {
+            if let Some(page) = pool.idle_before_growth(fit, given_back) {
                 let idle = pool.pages.idle_count();
                 if let Some((_, left)) = clearing.get_or_insert_with(|| cell.clearing.take().map(|turn| (turn, idle))) {
                     if *left != 0 {
                         *left -= 1;
+                        given_back += pool.pages[page].memory.size;
                         // One that is refused counts as stuck, and no longer as in the way.
                         self.give_back(cell, pool, page, &mut None);
                         continue;

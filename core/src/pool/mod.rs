@@ -439,14 +439,20 @@ impl Pool {
         (self.pages.staying() - self.pages[index].memory.size >= keep).then_some(index)
     }
 
-    /// An idle page that has to go before the pool grows for `fit`, which no page it holds would serve.
+    /// An idle page that has to go before the pool grows for `fit`, which no page it holds would serve; `given_back` bytes
+    /// have gone for it already.
     ///
-    /// Pages that grow: the oldest, so that memory of a small past does not stay beside what replaces it. Direct: the one
-    /// with the lowest index, while the new page does not fit under the watermark.
-    pub(crate) fn idle_before_growth(&self, fit: &Fit) -> Option<u32> {
+    /// Pages that grow: the oldest, until as much has gone as the new page has, so that what the pool holds does not rise
+    /// while some of it is unused. Direct: the one with the lowest index, while the new page does not fit under the
+    /// watermark.
+    pub(crate) fn idle_before_growth(&self, fit: &Fit, given_back: u64) -> Option<u32> {
         match &self.rules.kind {
             Kind::Sliced(_) if cfg!(slicepool_canary = "growth_keeps_idle") => None,
-            Kind::Sliced(sliced) if sliced.growth.is_some() => self.pages.oldest_idle(),
+            Kind::Sliced(sliced) if sliced.growth.is_some() => {
+                // Where the cap has no room for a page, there may be some without the idle ones.
+                let page = self.claimed_bytes().and_then(|held| self.rules.next_page(fit, held)).unwrap_or(u64::MAX);
+                if given_back < page { self.pages.oldest_idle() } else { None }
+            }
             Kind::Direct(direct) => {
                 let held = self.claimed_bytes().and_then(|held| held.checked_add(self.rules.bytes(fit.size)));
                 let fits = held.is_some_and(|held| held <= direct.reclaim_at.unwrap_or(u64::MAX));

@@ -61,8 +61,10 @@ pub struct PoolOptions {
     /// Of sliced pages: whether requests that nearly fill a page are taken.
     pub near_page: NearPage,
     /// Of sliced pages: `None`: all are equal. `Some`: pages grow with what the pool holds. The next one has an eighth
-    /// of that, at least `page_size` and at most this many bytes; but a larger request gets a page of its own size,
-    /// rounded up to 2 MiB. Before a larger page is taken, those that hold nothing and are too small go back.
+    /// of that up to 16 times `page_size`, and a sixty-fourth beyond; at least `page_size` and at most this many bytes.
+    /// Of that it has as much as whole slices of the request's size fill, in steps of a sixteenth of `page_size`. A
+    /// request of 4 times `page_size`, or larger than such a page, gets a page for itself. Before a page is taken, as many
+    /// bytes go back in pages that hold nothing, if there are any: those idle the longest first.
     pub max_page_size: Option<u64>,
     /// Pages that hold nothing go back after about this many allocations of the allocator; `None`: never by themselves.
     ///

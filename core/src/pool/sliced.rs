@@ -6,11 +6,19 @@ use super::{NearPage, PoolOptions};
 use crate::error::Error;
 use crate::int::{align_down, align_up};
 
-/// Pages that grow have a part of what the pool holds...
+/// Pages that grow have this part of what the pool holds...
 const GROWTH_SHARE: u64 = 8;
 
-/// ...and pages for larger requests a multiple of this, so that others find room in them.
-const GROWTH_UNIT: u64 = 2 << 20;
+/// ...up to this many times the smallest. Beyond, a smaller part is enough to keep pages few.
+const GROWTH_BEND: u64 = 16;
+const GROWTH_SHARE_BEYOND: u64 = 64;
+
+/// A slice of this many times the smallest page gets a page for itself: what it would leave of a larger one is rarely
+/// used.
+const GROWTH_ALONE: u64 = 4;
+
+/// Pages are multiples of this part of the smallest, so that sizes which differ little can follow one another in them.
+const GROWTH_STEP: u64 = 16;
 
 /// The effective configuration of a pool of sliced pages.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +43,21 @@ pub(crate) struct Growth {
     pub(crate) max_page_size: u64,
     /// Bytes of the largest page there can be.
     limit: u64,
-    granule: u64,
+    /// Pages are multiples of this many bytes, as far as `limit` allows; a multiple of the granule.
+    step: u64,
+}
+
+impl Growth {
+    /// As many slices of `size` bytes as a part of what the pool holds has room for, and at least one: programs ask for
+    /// the same size again, and what is left in a page of none of their sizes is lost to them.
+    fn next_page(&self, smallest: u64, size: u64, reserved: u64) -> u64 {
+        let share = (reserved / GROWTH_SHARE).min(smallest.saturating_mul(GROWTH_BEND));
+        let usual = share.max(reserved / GROWTH_SHARE_BEYOND).clamp(smallest, self.max_page_size);
+        let alone = size / GROWTH_ALONE >= smallest;
+        let slices = if alone { 1 } else { usual.checked_div(size).unwrap_or(1).max(1) };
+        let most = if size <= self.max_page_size { self.max_page_size } else { self.limit };
+        (slices * size).checked_next_multiple_of(self.step).unwrap_or(most).min(most).max(smallest)
+    }
 }
 
 impl Sliced {
@@ -66,7 +88,7 @@ impl Sliced {
         let growth = options.max_page_size.map(|largest| Growth {
             max_page_size: align_down(largest, granule).min(limit).max(page),
             limit: limit.min(align_down(cap, granule)),
-            granule,
+            step: align_down(page / GROWTH_STEP, granule).max(granule),
         });
         let largest = growth.map_or(page_size.min(page), |growth| growth.limit);
         Ok(Self {
@@ -115,13 +137,8 @@ impl Sliced {
         let room = self.capacity.unwrap_or(u64::MAX).checked_sub(reserved)?;
         let page = match self.growth {
             None => self.page_size,
-            Some(growth) => {
-                let share = align_down(reserved / GROWTH_SHARE, growth.granule);
-                let usual = share.clamp(self.page_size, growth.max_page_size);
-                let needed = size.checked_next_multiple_of(GROWTH_UNIT).unwrap_or(u64::MAX).min(growth.limit);
-                // The last page before the cap has what is left.
-                usual.max(if size <= usual { 0 } else { needed }).min(room)
-            }
+            // The last page before the cap has what is left.
+            Some(growth) => growth.next_page(self.page_size, size, reserved).min(room),
         };
         (page <= room && page >= size && page != 0).then_some(page)
     }

@@ -42,10 +42,13 @@ impl Pool {
             if self.accepts(request) && exclusive.reuses(&self.books, request.size, false).is_some())
     }
 
-    /// The idle page that has to go before the pool asks for another.
-    fn in_the_way(&self, request: &Request) -> Option<u64> {
+    /// The idle page that has to go before the pool asks for another, when `given_back` bytes have gone for that already.
+    fn in_the_way(&self, request: &Request, given_back: u64) -> Option<u64> {
         match &self.rules.kind {
-            Kind::Sliced(sliced) if sliced.growth.is_some() => self.books.oldest_idle().map(|(handle, _)| handle),
+            Kind::Sliced(sliced) if sliced.growth.is_some() => {
+                let oldest = self.books.oldest_idle().map(|(handle, _)| handle);
+                oldest.filter(|_| self.next_page(request).is_none_or(|page| given_back < page))
+            }
             Kind::Direct(direct) => direct.in_the_way(&self.books, request.size, u128::from(self.reserved())),
             _ => None,
         }
@@ -192,7 +195,9 @@ impl Model {
                 errors.push(error);
                 continue;
             }
-            while let Some(handle) = self.pools[index].in_the_way(request) {
+            let mut given_back = 0;
+            while let Some(handle) = self.pools[index].in_the_way(request, given_back) {
+                given_back += self.pools[index].books.pages[&handle].size;
                 if loosely && !events.front().is_some_and(|event| event.is_return_of(handle)) {
                     return Ok(Growth { page: None, errors });
                 }

@@ -81,12 +81,15 @@ impl Sliced {
         (page != 0 && size <= page && page <= room).then_some(page as u64)
     }
 
-    /// The rule by which pages grow: an eighth of what there is, within bounds; a larger request has a page of its own
-    /// size in steps of 2 MiB.
+    /// The rule by which pages grow: as many slices as an eighth of what there is would hold, which is bent to a
+    /// sixty-fourth from sixteen of the smallest pages on; but one alone from four of the smallest pages on.
     fn grown_page(&self, growth: &Growth, size: u128, reserved: u128) -> u128 {
-        let eighth = reserved / 8 / u128::from(self.granule) * u128::from(self.granule);
-        let usual = eighth.clamp(u128::from(self.page), u128::from(growth.most));
-        if size <= usual { usual } else { size.next_multiple_of(2 << 20).min(u128::from(growth.limit)).max(usual) }
+        let (least, most) = (u128::from(self.page), u128::from(growth.most));
+        let usual = (reserved / 8).min(16 * least).max(reserved / 64).clamp(least, most);
+        let slices = if size >= 4 * least { 1 } else { (usual / size).max(1) };
+        let step = (least / 16 / u128::from(self.granule)).max(1) * u128::from(self.granule);
+        let bound = if size <= most { most } else { u128::from(growth.limit) };
+        (slices * size).next_multiple_of(step).min(bound).max(least)
     }
 
     /// Granules of a range that a search in constant time finds for so many: those of the next size class.
