@@ -115,7 +115,7 @@ uint32_t slicepool_version(void);
 /** A struct uses fields that this version of the library does not know. */
 #define SLICEPOOL_ERROR_VERSION_MISMATCH (-13)
 
-/** All slots for slices are taken. */
+/** All slots of a pool are taken: there are 13.6 million for its slices and the holes between them. */
 #define SLICEPOOL_ERROR_TOO_MANY_SLICES (-16)
 
 /** A slice cannot grow where it lies: what follows it is in use. */
@@ -381,14 +381,18 @@ typedef struct slicepool_pool_options {
   uint32_t struct_size;
   /** A SLICEPOOL_POOL_ kind. Required. */
   uint32_t kind;
-  /** Sliced pages: size of every page, or with max_page_size of the first, rounded up to the granule. Required. */
+  /**
+   * Sliced pages: size of every page, or with max_page_size of the first, rounded up to the granule. Required. Above
+   * max_page of the config it is refused.
+   */
   uint64_t page_size;
   /** Sliced pages: the largest slice the pool takes; 0: as large as a page can be. */
   uint64_t max_slice_size;
   /**
    * Sliced pages: cap on all pages together: as many whole pages as it can pay for; 0: none. If it cannot pay for one
-   * page, pages are as small as it is, and if not even for a granule, the pool serves nothing. The cap belongs to this
-   * pool of this allocator: with an allocator per stream there is one per stream.
+   * page, pages are as small as it is, and if not even for a granule, the pool serves nothing. Of pages that grow the
+   * last one before the cap has what is left. The cap belongs to this pool of this allocator: with an allocator per
+   * stream there is one per stream.
    */
   uint64_t max_pool_size;
   /**
@@ -396,7 +400,8 @@ typedef struct slicepool_pool_options {
    * that up to 16 times page_size, and a sixty-fourth beyond; at least page_size and at most this. Of that it has as
    * much as whole slices of the request's size fill, in steps of a sixteenth of page_size. A request of 4 times
    * page_size, or larger than such a page, gets a page for itself. Before a page is taken, as many bytes go back in
-   * pages that hold nothing, if there are any: those idle the longest first.
+   * pages that hold nothing, if there are any: those idle the longest first. They are gone even if the device then
+   * gives no page.
    */
   uint64_t max_page_size;
   /**
@@ -419,9 +424,13 @@ typedef struct slicepool_pool_options {
    * A page has a count of staleness, which begins at 4. Using the page again after it held nothing takes 1 off. Every
    * dealloc_period / 5 allocations add 1 to each page that holds nothing; at 5 it goes, at most four in one call. So a
    * page that was never used again goes at the first check, one that was used again and again after a whole period.
+   * Periods below 10 mean a check with every allocation.
    */
   uint64_t dealloc_period;
-  /** Bytes that the pool keeps whatever their age. */
+  /**
+   * Bytes that the pool keeps whatever their age. Ageing alone heeds this. The page that is due first decides: if it is
+   * too large to go, younger ones stay too.
+   */
   uint64_t keep_bytes;
   /** Sliced pages: a SLICEPOOL_NEAR_PAGE_ rule. */
   uint32_t near_page;
@@ -431,15 +440,15 @@ typedef struct slicepool_pool_options {
 
 /**
  * Two pools for programs of any size, which an allocator gets by default: pages of 4 MiB for requests up to 64 KiB, and
- * pages that grow with what is held, from 4 MiB to 256 MiB and an eighth of the heap, for the others. Pages that hold
+ * pages that grow with what is held, from 4 MiB to the smaller of 256 MiB and an eighth of the heap, for the others. Pages that hold
  * nothing go back after some thousand allocations: more than a frame or a training step has, so that a program which
  * repeats itself keeps what it needs. A program that allocates one byte takes 4 MiB.
  *
  * @param properties  may be NULL for the defaults
  * @param pools       `capacity` structs, of which the first has its struct_size set; written only if the whole list
  *                    fits; may be NULL if capacity is 0. Change them as you like and pass them to
- *                    slicepool_allocator_create()
- * @param count       set to the number of pools of the list
+ *                    slicepool_allocator_create(), with the same max_page in the config
+ * @param count       set to the number of pools of the list, at most 32: if it is above capacity, nothing was written
  * @return SLICEPOOL_ERROR_INVALID_ARGUMENT (an alignment that is no power of two, or larger than max_page),
  *         SLICEPOOL_ERROR_VERSION_MISMATCH
  *
@@ -451,8 +460,10 @@ slicepool_result slicepool_layout_adaptive(const struct slicepool_layout_propert
                                            uint32_t *count);
 
 /**
- * A few pools of sliced pages, each for slices well below its page, in steps of four; one exclusive page for each larger
- * request; and one for requests of size 0. As slicepool_layout_adaptive() in all else.
+ * A few pools of sliced pages, from max_page / 4 down to 32 MiB / 4 in steps of four, for slices of half a page, a
+ * quarter and so on; an exclusive page for each larger request, which goes back when it was not used for
+ * 5,000 allocations and as many more for each GiB of max_page; and a pool for requests of size 0. Needs max_page to make
+ * sense. As slicepool_layout_adaptive() in all else.
  *
  * Threads: any. Cost: constant.
  */
@@ -462,8 +473,9 @@ slicepool_result slicepool_layout_sub_slices(const struct slicepool_layout_prope
                                              uint32_t *count);
 
 /**
- * A page for each slice, in up to 24 pools whose sizes form a geometric series from 32 KiB to the largest page. As
- * slicepool_layout_adaptive() in all else.
+ * A page for each slice, in up to 24 pools whose sizes form a geometric series from 32 KiB to max_page, which has to be
+ * given to make sense. Pages go back when they were not used for 5,000 allocations and as many more for each GiB of the
+ * pool's size. As slicepool_layout_adaptive() in all else.
  *
  * Threads: any. Cost: constant, some 100 microseconds.
  */
@@ -487,7 +499,7 @@ uint32_t slicepool_sizeof_layout_properties(void);
 
 /**
  * Pool options that would be adjusted are refused: pages that are no multiple of the granule, slices larger than a
- * page, pages larger than the cap, sizes larger than max_page.
+ * page, pages larger than the cap, a max_alloc_size or max_page_size above max_page.
  */
 #define SLICEPOOL_ALLOCATOR_VALIDATE 2
 
@@ -513,7 +525,7 @@ typedef struct slicepool_allocator_config {
    * have (unless a pool's granule is larger); 0: 4096. Say what the device really guarantees.
    */
   uint64_t page_alignment;
-  /** Bytes of the heap that pages come from, for the pools of slicepool_layout_adaptive(); 0: not known. */
+  /** Bytes of the heap that pages come from; 0: not known. Counts where pool_count is 0. */
   uint64_t heap_size;
   /** Number of pools, at most 32; 0: those of slicepool_layout_adaptive(). */
   uint32_t pool_count;
@@ -580,7 +592,8 @@ slicepool_result slicepool_allocator_create_in(const slicepool_device *device,
  * @param slices  the most slices that are live at a time
  * @param pages   the most pages that are held at a time, of all pools together, those being taken included
  * @param bytes   set on success
- * @return as slicepool_allocator_create(); SLICEPOOL_ERROR_TOO_MANY_SLICES if no block would do
+ * @return as slicepool_allocator_create(); SLICEPOOL_ERROR_TOO_MANY_SLICES above the slots a pool
+ *         can have
  *
  * Threads: any. Cost: constant per pool.
  */
@@ -786,9 +799,10 @@ slicepool_result slicepool_slice_get(slicepool_allocator *allocator,
 /**
  * Gives a slice another size where it lies. Never moves it, never calls the device.
  *
- * @param size     bytes, at least 1 and at most what the pool takes
+ * @param size     bytes that the pool takes: at least 1, but for pools that take 0
  * @param slice    filled in on success with the slice as it is then; its struct_size must be set
- * @param failure  may be NULL; `limit` tells how large the slice could be where it lies
+ * @param failure  may be NULL; `limit` tells for NO_ROOM how much room there is where the slice lies, for TOO_LARGE how
+ *                 much the pool takes
  * @return SLICEPOOL_ERROR_NO_ROOM if what follows it is in use; SLICEPOOL_ERROR_STALE_HANDLE;
  *         SLICEPOOL_ERROR_FOREIGN_HANDLE; SLICEPOOL_ERROR_INVALID_ARGUMENT; SLICEPOOL_ERROR_TOO_LARGE;
  *         SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY; the slice is unchanged then

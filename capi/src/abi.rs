@@ -20,6 +20,8 @@ const MIN_STRUCT_SIZE: u32 = 8;
 pub(crate) unsafe trait Struct: Copy {
     /// The name under which a NULL pointer to it is reported.
     const NAME: &'static CStr;
+    /// The least `struct_size` that makes sense: what the library fills in must reach its handle.
+    const MIN_SIZE: u32 = MIN_STRUCT_SIZE;
 }
 
 /// Why a struct was refused.
@@ -121,7 +123,7 @@ pub(crate) unsafe fn struct_size<T: Struct>(at: *const T) -> Result<u32, Refusal
     // SAFETY: not NULL.
     let size = unsafe { at.cast::<u32>().read_unaligned() };
     // All structs are multiples of eight bytes, on every target; other sizes could cut a field in two.
-    if !(MIN_STRUCT_SIZE..=MAX_STRUCT_SIZE).contains(&size) || size % 8 != 0 {
+    if !(T::MIN_SIZE..=MAX_STRUCT_SIZE).contains(&size) || size % 8 != 0 {
         return Err(invalid(c"struct_size", u64::from(size)));
     }
     Ok(size)

@@ -17,7 +17,7 @@ use slicepool_core::{
 /// The caller lets one thread at a time into the allocator: no lock is taken.
 pub const SLICEPOOL_ALLOCATOR_EXTERNALLY_SYNCHRONIZED: u32 = 1;
 /// Pool options that would be adjusted are refused: pages that are no multiple of the granule, slices larger than a
-/// page, pages larger than the cap, sizes larger than max_page.
+/// page, pages larger than the cap, a max_alloc_size or max_page_size above max_page.
 pub const SLICEPOOL_ALLOCATOR_VALIDATE: u32 = 2;
 
 /// Destroy although slices are live.
@@ -38,7 +38,7 @@ pub struct slicepool_allocator_config {
     /// Every page is asked for at a multiple of this power of two, which is also the largest alignment a request may
     /// have (unless a pool's granule is larger); 0: 4096. Say what the device really guarantees.
     pub page_alignment: u64,
-    /// Bytes of the heap that pages come from, for the pools of slicepool_layout_adaptive(); 0: not known.
+    /// Bytes of the heap that pages come from; 0: not known. Counts where pool_count is 0.
     pub heap_size: u64,
     /// Number of pools, at most 32; 0: those of slicepool_layout_adaptive().
     pub pool_count: u32,
@@ -153,7 +153,9 @@ unsafe fn create(
             let memory = NonNull::new(memory.cast()).ok_or_else(|| invalid(c"memory", 0))?;
             let bytes = usize::try_from(bytes).map_err(|_| invalid(c"bytes", bytes))?;
             // SAFETY: the contract of the public function.
-            unsafe { HostMemory::in_block(memory, bytes, lock)? }
+            let block = unsafe { HostMemory::in_block(memory, bytes, lock) };
+            // A block without room for its own books is one that is full from the start.
+            block.map_err(|_| Error::OutOfHostMemory { bytes: bytes as u64 })?
         }
     };
     let mut options =
@@ -241,7 +243,8 @@ pub unsafe extern "C" fn slicepool_allocator_create_in(
 /// @param slices  the most slices that are live at a time
 /// @param pages   the most pages that are held at a time, of all pools together, those being taken included
 /// @param bytes   set on success
-/// @return as slicepool_allocator_create(); SLICEPOOL_ERROR_TOO_MANY_SLICES if no block would do
+/// @return as slicepool_allocator_create(); SLICEPOOL_ERROR_TOO_MANY_SLICES above the slots a pool
+///         can have
 ///
 /// Threads: any. Cost: constant per pool.
 #[unsafe(no_mangle)]

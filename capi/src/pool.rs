@@ -27,19 +27,22 @@ pub struct slicepool_pool_options {
     pub struct_size: u32,
     /// A SLICEPOOL_POOL_ kind. Required.
     pub kind: u32,
-    /// Sliced pages: size of every page, or with max_page_size of the first, rounded up to the granule. Required.
+    /// Sliced pages: size of every page, or with max_page_size of the first, rounded up to the granule. Required. Above
+    /// max_page of the config it is refused.
     pub page_size: u64,
     /// Sliced pages: the largest slice the pool takes; 0: as large as a page can be.
     pub max_slice_size: u64,
     /// Sliced pages: cap on all pages together: as many whole pages as it can pay for; 0: none. If it cannot pay for one
-    /// page, pages are as small as it is, and if not even for a granule, the pool serves nothing. The cap belongs to this
-    /// pool of this allocator: with an allocator per stream there is one per stream.
+    /// page, pages are as small as it is, and if not even for a granule, the pool serves nothing. Of pages that grow the
+    /// last one before the cap has what is left. The cap belongs to this pool of this allocator: with an allocator per
+    /// stream there is one per stream.
     pub max_pool_size: u64,
     /// Sliced pages: 0: all pages are equal. Otherwise pages grow with what the pool holds. The next one has an eighth of
     /// that up to 16 times page_size, and a sixty-fourth beyond; at least page_size and at most this. Of that it has as
     /// much as whole slices of the request's size fill, in steps of a sixteenth of page_size. A request of 4 times
     /// page_size, or larger than such a page, gets a page for itself. Before a page is taken, as many bytes go back in
-    /// pages that hold nothing, if there are any: those idle the longest first.
+    /// pages that hold nothing, if there are any: those idle the longest first. They are gone even if the device then
+    /// gives no page.
     pub max_page_size: u64,
     /// Exclusive pages: the largest request the pool takes. A pool with 0 takes requests of size 0, and nothing else.
     ///
@@ -56,8 +59,10 @@ pub struct slicepool_pool_options {
     /// A page has a count of staleness, which begins at 4. Using the page again after it held nothing takes 1 off. Every
     /// dealloc_period / 5 allocations add 1 to each page that holds nothing; at 5 it goes, at most four in one call. So a
     /// page that was never used again goes at the first check, one that was used again and again after a whole period.
+    /// Periods below 10 mean a check with every allocation.
     pub dealloc_period: u64,
-    /// Bytes that the pool keeps whatever their age.
+    /// Bytes that the pool keeps whatever their age. Ageing alone heeds this. The page that is due first decides: if it is
+    /// too large to go, younger ones stay too.
     pub keep_bytes: u64,
     /// Sliced pages: a SLICEPOOL_NEAR_PAGE_ rule.
     pub near_page: u32,
@@ -100,7 +105,10 @@ impl slicepool_pool_options {
             SLICEPOOL_POOL_EXCLUSIVE_PAGES => PoolOptions::exclusive_pages(self.max_alloc_size),
             SLICEPOOL_POOL_DIRECT => PoolOptions::direct(some(self.reclaim_at)),
             _ => {
-                let largest = if self.max_page_size == 0 { self.page_size } else { u64::MAX };
+                let granule = some(self.granule).unwrap_or(PoolOptions::DEFAULT_GRANULE);
+                // As core rounds it, as far as there is anything to round.
+                let page_size = self.page_size.checked_next_multiple_of(granule).unwrap_or(self.page_size);
+                let largest = if self.max_page_size == 0 { page_size } else { u64::MAX };
                 let max_slice_size = some(self.max_slice_size).unwrap_or(largest);
                 PoolOptions::sliced_pages(self.page_size, max_slice_size, some(self.max_pool_size))
             }
@@ -163,7 +171,8 @@ impl From<&PoolOptions> for slicepool_pool_options {
                 options.page_size = page_size;
                 // As large as a page can be, where there is no telling how large.
                 options.max_slice_size = if max_slice_size == u64::MAX { 0 } else { max_slice_size };
-                options.max_pool_size = max_pool_size.unwrap_or(0);
+                // 0 would mean that there is no cap; 1 pays for no more.
+                options.max_pool_size = max_pool_size.map_or(0, |cap| cap.max(1));
                 options.max_page_size = pool.max_page_size.unwrap_or(0);
                 options.near_page = match pool.near_page {
                     NearPage::WhenUncapped => SLICEPOOL_NEAR_PAGE_WHEN_UNCAPPED,
@@ -245,15 +254,15 @@ unsafe fn write_layout(
 }
 
 /// Two pools for programs of any size, which an allocator gets by default: pages of 4 MiB for requests up to 64 KiB, and
-/// pages that grow with what is held, from 4 MiB to 256 MiB and an eighth of the heap, for the others. Pages that hold
+/// pages that grow with what is held, from 4 MiB to the smaller of 256 MiB and an eighth of the heap, for the others. Pages that hold
 /// nothing go back after some thousand allocations: more than a frame or a training step has, so that a program which
 /// repeats itself keeps what it needs. A program that allocates one byte takes 4 MiB.
 ///
 /// @param properties  may be NULL for the defaults
 /// @param pools       `capacity` structs, of which the first has its struct_size set; written only if the whole list
 ///                    fits; may be NULL if capacity is 0. Change them as you like and pass them to
-///                    slicepool_allocator_create()
-/// @param count       set to the number of pools of the list
+///                    slicepool_allocator_create(), with the same max_page in the config
+/// @param count       set to the number of pools of the list, at most 32: if it is above capacity, nothing was written
 /// @return SLICEPOOL_ERROR_INVALID_ARGUMENT (an alignment that is no power of two, or larger than max_page),
 ///         SLICEPOOL_ERROR_VERSION_MISMATCH
 ///
@@ -269,8 +278,10 @@ pub unsafe extern "C" fn slicepool_layout_adaptive(
     unsafe { write_layout(layout::adaptive, properties, pools, capacity, count) }
 }
 
-/// A few pools of sliced pages, each for slices well below its page, in steps of four; one exclusive page for each larger
-/// request; and one for requests of size 0. As slicepool_layout_adaptive() in all else.
+/// A few pools of sliced pages, from max_page / 4 down to 32 MiB / 4 in steps of four, for slices of half a page, a
+/// quarter and so on; an exclusive page for each larger request, which goes back when it was not used for
+/// 5,000 allocations and as many more for each GiB of max_page; and a pool for requests of size 0. Needs max_page to make
+/// sense. As slicepool_layout_adaptive() in all else.
 ///
 /// Threads: any. Cost: constant.
 #[unsafe(no_mangle)]
@@ -284,8 +295,9 @@ pub unsafe extern "C" fn slicepool_layout_sub_slices(
     unsafe { write_layout(layout::sub_slices, properties, pools, capacity, count) }
 }
 
-/// A page for each slice, in up to 24 pools whose sizes form a geometric series from 32 KiB to the largest page. As
-/// slicepool_layout_adaptive() in all else.
+/// A page for each slice, in up to 24 pools whose sizes form a geometric series from 32 KiB to max_page, which has to be
+/// given to make sense. Pages go back when they were not used for 5,000 allocations and as many more for each GiB of the
+/// pool's size. As slicepool_layout_adaptive() in all else.
 ///
 /// Threads: any. Cost: constant, some 100 microseconds.
 #[unsafe(no_mangle)]

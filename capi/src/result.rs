@@ -33,7 +33,7 @@ pub const SLICEPOOL_ERROR_BUSY: i32 = -11;
 pub const SLICEPOOL_ERROR_NOT_SUPPORTED: i32 = -12;
 /// A struct uses fields that this version of the library does not know.
 pub const SLICEPOOL_ERROR_VERSION_MISMATCH: i32 = -13;
-/// All slots for slices are taken.
+/// All slots of a pool are taken: there are 13.6 million for its slices and the holes between them.
 pub const SLICEPOOL_ERROR_TOO_MANY_SLICES: i32 = -16;
 /// A slice cannot grow where it lies: what follows it is in use.
 pub const SLICEPOOL_ERROR_NO_ROOM: i32 = -20;

@@ -65,6 +65,7 @@ unsafe impl Struct for slicepool_request {
 // SAFETY: as above.
 unsafe impl Struct for slicepool_slice {
     const NAME: &'static core::ffi::CStr = c"slice";
+    const MIN_SIZE: u32 = 16;
 }
 
 impl slicepool_request {
@@ -288,9 +289,10 @@ pub unsafe extern "C" fn slicepool_slice_get(
 
 /// Gives a slice another size where it lies. Never moves it, never calls the device.
 ///
-/// @param size     bytes, at least 1 and at most what the pool takes
+/// @param size     bytes that the pool takes: at least 1, but for pools that take 0
 /// @param slice    filled in on success with the slice as it is then; its struct_size must be set
-/// @param failure  may be NULL; `limit` tells how large the slice could be where it lies
+/// @param failure  may be NULL; `limit` tells for NO_ROOM how much room there is where the slice lies, for TOO_LARGE how
+///                 much the pool takes
 /// @return SLICEPOOL_ERROR_NO_ROOM if what follows it is in use; SLICEPOOL_ERROR_STALE_HANDLE;
 ///         SLICEPOOL_ERROR_FOREIGN_HANDLE; SLICEPOOL_ERROR_INVALID_ARGUMENT; SLICEPOOL_ERROR_TOO_LARGE;
 ///         SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY; the slice is unchanged then

@@ -77,6 +77,7 @@ unsafe impl Struct for slicepool_space_config {
 // SAFETY: as above.
 unsafe impl Struct for slicepool_space_slice {
     const NAME: &'static core::ffi::CStr = c"slice";
+    const MIN_SIZE: u32 = 16;
 }
 // SAFETY: as above.
 unsafe impl Struct for slicepool_space_statistics {

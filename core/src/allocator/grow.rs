@@ -25,8 +25,8 @@ impl Error {
             Error::OutOfHostMemory { .. } | Error::TooManySlices { .. } | Error::Busy { .. } => 0,
             Error::OutOfDeviceMemory { .. } | Error::DeviceFailed { .. } => 1,
             Error::PoolCapacityExceeded { .. } => 2,
-            Error::TooLarge { .. } => 3,
-            _ => 4,
+            Error::TooLarge { .. } => 4,
+            _ => 3,
         }
     }
 }
@@ -38,7 +38,7 @@ pub(super) fn note(worst: &mut Option<Error>, error: Error) {
         // Of several limits the most generous one is of use to the caller.
         Some(Error::TooLarge { limit: known, .. }) => match error {
             Error::TooLarge { limit, .. } => limit > *known,
-            _ => error.rank() < 3,
+            _ => true,
         },
         Some(known) => error.rank() < known.rank(),
         None => true,

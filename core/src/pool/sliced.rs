@@ -90,11 +90,15 @@ impl Sliced {
             limit: limit.min(align_down(cap, granule)),
             step: align_down(page / GROWTH_STEP, granule).max(granule),
         });
-        let largest = growth.map_or(page_size.min(page), |growth| growth.limit);
+        let largest = growth.map_or(page, |growth| growth.limit);
         Ok(Self {
             page_size: page,
             page_size_with_room: if page == 0 { page_size_with_room } else { page },
-            max_slice_size: if page == 0 { max_slice_size.min(page_size) } else { max_slice_size.min(largest) },
+            max_slice_size: if page == 0 {
+                max_slice_size.min(page_size_with_room)
+            } else {
+                max_slice_size.min(largest)
+            },
             capacity: max_pool_size.map(|cap| match growth {
                 Some(_) => align_down(cap, granule),
                 None => cap.checked_div(page).unwrap_or(0) * page,

@@ -107,8 +107,8 @@ pub(crate) fn reported(errors: &[Error]) -> Error {
         Error::OutOfHostMemory { .. } | Error::TooManySlices { .. } => 0,
         Error::OutOfDeviceMemory { .. } | Error::DeviceFailed { .. } => 1,
         Error::PoolCapacityExceeded { .. } => 2,
-        Error::TooLarge { .. } => 3,
-        _ => 4,
+        Error::TooLarge { .. } => 4,
+        _ => 3,
     };
     let limit = |error: &Error| if let Error::TooLarge { limit, .. } = *error { u64::MAX - limit } else { 0 };
     *errors.iter().min_by_key(|error| (rank(error), limit(error))).expect("there is a pool")

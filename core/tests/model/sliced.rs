@@ -41,9 +41,9 @@ impl Sliced {
         });
         let largest = match growth {
             // A pool without room for a single page keeps its limit, so that requests get the right error.
-            _ if page == 0 => page_size,
+            _ if page == 0 => page_size.next_multiple_of(granule),
             Some(growth) => growth.limit,
-            None => page_size.min(page),
+            None => page,
         };
         let cap = cap.map(|cap| match growth {
             Some(_) => down(cap),
