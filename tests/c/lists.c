@@ -422,6 +422,7 @@ static void what_was_asked_for_is_in_effect_after_rounding_clamping_and_defaults
     { sliced(1024, 0, 2047, 32), sliced(1024, 1024, 1024, 32) },
     { sliced(1024, 512, 2048, 32), sliced(1024, 512, 2048, 32) },
     { sliced(1024, 9999, 0, 32), sliced(1024, 1024, 0, 32) },
+    { sliced(1000, 0, 4096, 256), sliced(1024, 1024, 4096, 256) },
     { growing(4096, MIB, 32), growing(4096, MIB, 32) },
     { growing(4096, UINT64_MAX, 32), growing(4096, 128 * MIB, 32) },
     { growing(1000, 10, 32), growing(1024, 1024, 32) },
@@ -460,6 +461,36 @@ static void what_was_asked_for_is_in_effect_after_rounding_clamping_and_defaults
   }
   finish(allocator, &device);
   finish(other, &other_device);
+}
+
+/* Also of one whose cap does not pay for a granule, which is not to be taken for one without a cap. */
+static void a_pool_that_serves_nothing_says_so_in_its_options(void) {
+  const slicepool_pool_options pools[2] = { sliced(1024, 0, 16, 32), capped(growing(1024, 2048, 32), 31) };
+  for (int p = 0; p < 2; p++) {
+    struct mock_device device, other_device;
+    slicepool_allocator *allocator = create_one(&device, pools[p]);
+    const slicepool_pool_options found = options_in(allocator, 0);
+    CHECK(found.max_pool_size != 0 && found.max_pool_size < 32);
+    slicepool_allocator *other = create_one(&other_device, found);
+    const slicepool_pool_options again = options_in(other, 0);
+    CHECK(same_options(&again, &found));
+    CHECK_EQ(refused(allocator, 8, 0, SLICEPOOL_ERROR_POOL_CAPACITY_EXCEEDED).limit, 0);
+    CHECK_EQ(refused(other, 8, 0, SLICEPOOL_ERROR_POOL_CAPACITY_EXCEEDED).limit, 0);
+    CHECK_EQ(mock_calls(&device) + mock_calls(&other_device), 0);
+    finish(allocator, &device);
+    finish(other, &other_device);
+  }
+}
+
+/* As large as a page can be is as large as it is after rounding. */
+static void slices_may_be_as_large_as_pages_that_were_rounded_up(void) {
+  slicepool_pool_options pool = sliced(1000, 0, 4096, 256);
+  pool.near_page = SLICEPOOL_NEAR_PAGE_NEVER;
+  struct mock_device device;
+  slicepool_allocator *allocator = create_one(&device, pool);
+  CHECK_EQ(touch(allocator, 1024).size, 1024);
+  CHECK_EQ(refused(allocator, 1025, 0, SLICEPOOL_ERROR_TOO_LARGE).limit, 1024);
+  finish(allocator, &device);
 }
 
 /* The same calls are made on both; all answers must be equal. */
@@ -949,6 +980,8 @@ static const struct test tests[] = {
   TEST(fields_of_another_kind_are_refused_by_name_and_value),
   TEST(each_kind_is_refused_by_the_field_that_contradicts_itself_and_its_value),
   TEST(what_was_asked_for_is_in_effect_after_rounding_clamping_and_defaults),
+  TEST(a_pool_that_serves_nothing_says_so_in_its_options),
+  TEST(slices_may_be_as_large_as_pages_that_were_rounded_up),
   TEST(a_pool_made_of_effective_options_is_the_same_pool),
   TEST(exclusive_pages_of_128_mib_are_these_to_the_byte),
   TEST(exclusive_pages_of_any_size_are_a_geometric_series),

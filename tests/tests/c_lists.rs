@@ -13,6 +13,8 @@ slicepool_tests::c_tests! { "tests/c/lists.c":
     fields_of_another_kind_are_refused_by_name_and_value,
     each_kind_is_refused_by_the_field_that_contradicts_itself_and_its_value,
     what_was_asked_for_is_in_effect_after_rounding_clamping_and_defaults,
+    a_pool_that_serves_nothing_says_so_in_its_options,
+    slices_may_be_as_large_as_pages_that_were_rounded_up,
     a_pool_made_of_effective_options_is_the_same_pool,
     exclusive_pages_of_128_mib_are_these_to_the_byte,
     exclusive_pages_of_any_size_are_a_geometric_series,
