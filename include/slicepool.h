@@ -499,7 +499,8 @@ uint32_t slicepool_sizeof_layout_properties(void);
 
 /**
  * Pool options that would be adjusted are refused: pages that are no multiple of the granule, slices larger than a
- * page, pages larger than the cap, a max_alloc_size or max_page_size above max_page.
+ * page or than all pages may be, pages larger than the cap, a max_alloc_size or max_page_size above max_page or what a
+ * page can have.
  */
 #define SLICEPOOL_ALLOCATOR_VALIDATE 2
 
@@ -563,6 +564,8 @@ slicepool_result slicepool_allocator_create(const slicepool_device *device,
 /**
  * Creates an allocator all of whose bookkeeping, and itself, lives in a block of memory that the caller provides. It
  * never asks for more: when the block is full, calls answer SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY until something is freed.
+ * How much has to be freed depends: cutting a slice wants some slots to spare whether it needs them or not. A block of
+ * slicepool_allocator_bytes_needed() is never full.
  *
  * @param device     as for slicepool_allocator_create()
  * @param config     as for slicepool_allocator_create(); its host must not have `allocate`

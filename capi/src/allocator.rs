@@ -17,7 +17,8 @@ use slicepool_core::{
 /// The caller lets one thread at a time into the allocator: no lock is taken.
 pub const SLICEPOOL_ALLOCATOR_EXTERNALLY_SYNCHRONIZED: u32 = 1;
 /// Pool options that would be adjusted are refused: pages that are no multiple of the granule, slices larger than a
-/// page, pages larger than the cap, a max_alloc_size or max_page_size above max_page.
+/// page or than all pages may be, pages larger than the cap, a max_alloc_size or max_page_size above max_page or what a
+/// page can have.
 pub const SLICEPOOL_ALLOCATOR_VALIDATE: u32 = 2;
 
 /// Destroy although slices are live.
@@ -202,6 +203,8 @@ pub unsafe extern "C" fn slicepool_allocator_create(
 
 /// Creates an allocator all of whose bookkeeping, and itself, lives in a block of memory that the caller provides. It
 /// never asks for more: when the block is full, calls answer SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY until something is freed.
+/// How much has to be freed depends: cutting a slice wants some slots to spare whether it needs them or not. A block of
+/// slicepool_allocator_bytes_needed() is never full.
 ///
 /// @param device     as for slicepool_allocator_create()
 /// @param config     as for slicepool_allocator_create(); its host must not have `allocate`

@@ -114,6 +114,16 @@ impl From<&Slice> for slicepool_slice {
     }
 }
 
+/// The request at a place of the caller's array.
+///
+/// # Safety
+/// `requests` points to more than `index` structs that are `stride` bytes apart.
+#[inline(never)]
+unsafe fn request_at(requests: *const slicepool_request, stride: u32, index: u32) -> Result<Request, Refusal> {
+    // SAFETY: passed on from the caller.
+    unsafe { abi::element(requests, stride, index)? }.check()
+}
+
 /// A handle that must name something.
 pub(crate) fn handle(id: u64) -> Result<SliceId, Refusal> {
     SliceId::from_raw(id).ok_or_else(|| invalid(c"id", 0))
@@ -187,10 +197,10 @@ pub unsafe extern "C" fn slicepool_allocate_many(
             for i in 0..count {
                 // Everything is read before anything is done.
                 index = i;
-                abi::element(requests, stride, i)?.check()?;
+                request_at(requests, stride, i)?;
                 abi::check_element(slices, out_stride, i)?;
             }
-            let request = |i| match abi::element(requests, stride, i).and_then(|request| request.check()) {
+            let request = |i| match request_at(requests, stride, i) {
                 Ok(request) => Ok(request),
                 // It was fine just now: another thread writes to it.
                 Err(_) => Err(Error::InvalidArgument { field: c"requests", value: u64::from(i) }),

@@ -253,6 +253,8 @@ pub(crate) struct Chunked<T> {
     filling: u32,
     /// Elements that fit in without another chunk.
     spare: u32,
+    /// Elements that all chunks have room for.
+    capacity: u32,
     memory: HostMemory,
 }
 
@@ -292,7 +294,7 @@ impl<T> Drop for Chunk<T> {
 impl<T> Chunked<T> {
     pub(crate) const fn new(memory: HostMemory) -> Self {
         let (none, lens) = ([ptr::null_mut(); CHUNKS as usize], [0; CHUNKS as usize]);
-        Self { chunks: none, moved: none, lens, installed: 0, filling: 0, spare: 0, memory }
+        Self { chunks: none, moved: none, lens, installed: 0, filling: 0, spare: 0, capacity: 0, memory }
     }
 
     /// The host memory that `count` elements ask for.
@@ -317,7 +319,7 @@ impl<T> Chunked<T> {
 
     /// Host bytes held.
     pub(crate) fn bytes(&self) -> u64 {
-        (0..self.installed).map(|chunk| u64::from(chunk_len(chunk)) * size_of::<T>() as u64).sum()
+        u64::from(self.capacity) * size_of::<T>() as u64
     }
 
     /// The chunk to get next, `None` at the limit.
@@ -334,6 +336,7 @@ impl<T> Chunked<T> {
         self.chunks[self.installed as usize] = elements;
         self.moved[self.installed as usize] = elements.wrapping_sub((self.installed << OFFSET_BITS) as usize);
         self.spare += chunk_len(self.installed);
+        self.capacity += chunk_len(self.installed);
         self.installed += 1;
         core::mem::forget(chunk);
         None

@@ -412,3 +412,31 @@ fn threads_with_allocators_of_their_own_share_a_block() {
     });
     block.assert_whole();
 }
+
+/// Using a page again needs no record that it does not have: so what was freed serves although the block is full.
+#[test]
+fn pages_of_one_slice_are_used_again_although_the_block_is_full() {
+    for (bytes, pool) in (12_000..20_000)
+        .step_by(500)
+        .flat_map(|bytes| [exclusive(4096), PoolOptions::direct(None).with_granule(32)].map(|pool| (bytes, pool)))
+    {
+        let block = Block::new(bytes);
+        let options = options().with_memory(block.memory);
+        let Ok(allocator) = Allocator::try_new(VirtualDevice::new(), &[pool.clone()], options) else { continue };
+        let fill = || -> Vec<SliceId> {
+            let slices = (0..).map_while(|_| allocator.allocate(&Request::new(64)).ok());
+            slices.map(|slice| slice.id).collect()
+        };
+        let mut live = fill();
+        let most = live.len();
+        assert!(most != 0);
+        for _ in 0..3 {
+            for id in live {
+                allocator.free(id).unwrap();
+            }
+            live = fill();
+            assert_eq!(live.len(), most, "{bytes} bytes, {pool:?}");
+        }
+        assert_eq!(allocator.check(), Ok(()));
+    }
+}

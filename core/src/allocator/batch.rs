@@ -4,6 +4,7 @@ use super::{Allocator, Cell, InFlight};
 use crate::device::Device;
 use crate::error::Error;
 use crate::metadata::Array;
+use crate::pool::Pool;
 use crate::slice::{Request, Slice};
 use crate::slots::SliceId;
 use core::fmt;
@@ -141,35 +142,16 @@ impl<D: Device> Allocator<D> {
     /// The slices are claimed first, so that no other thread frees them in between, and freed once all are claimed.
     /// Another free of one of them is refused as stale meanwhile, even if this call is refused in the end.
     pub fn free_each(&self, count: u32, id: impl Fn(u32) -> Option<SliceId>) -> Result<(), BatchError> {
-        let claimed = self.for_each_slot(count, &id, |pool, id| {
-            let slot = pool.slicer.resolve(id)?;
-            pool.slicer.claim(slot);
-            Ok(())
-        });
-        if let Err(error) = claimed {
+        if let Err(error) = self.for_each_slot(count, &id, Step::Claim) {
             // Nothing but this call changes what it has claimed, so undoing cannot fail.
-            let _ = self.for_each_slot(error.index, &id, |pool, id| {
-                let slot = pool.slicer.resolve_claimed(id)?;
-                pool.slicer.unclaim(slot);
-                Ok(())
-            });
+            let _ = self.for_each_slot(error.index, &id, Step::Unclaim);
             return Err(error);
         }
-        let clock = &self.clock;
-        self.for_each_slot(count, &id, |pool, id| {
-            let slot = pool.slicer.resolve_claimed(id)?;
-            pool.free_slot_elsewhere(slot, clock);
-            Ok(())
-        })
+        self.for_each_slot(count, &id, Step::Free)
     }
 
-    /// Calls `action` under the lock of each handle's pool, which it keeps for up to [`PER_LOCK`] in a row.
-    fn for_each_slot(
-        &self,
-        count: u32,
-        id: &impl Fn(u32) -> Option<SliceId>,
-        action: impl Fn(&mut crate::pool::Pool, SliceId) -> Result<(), Error>,
-    ) -> Result<(), BatchError> {
+    /// Takes a step under the lock of each handle's pool, which it keeps for up to [`PER_LOCK`] in a row.
+    fn for_each_slot(&self, count: u32, id: &impl Fn(u32) -> Option<SliceId>, step: Step) -> Result<(), BatchError> {
         let mut i = 0;
         while i < count {
             let Some(first) = id(i) else {
@@ -182,7 +164,7 @@ impl<D: Device> Allocator<D> {
             while i < end {
                 match id(i) {
                     Some(next) if next.tag() == first.tag() => {
-                        action(&mut pool, next).map_err(|error| BatchError { index: i, error })?;
+                        self.step(&mut pool, next, step).map_err(|error| BatchError { index: i, error })?;
                     }
                     Some(_) => break,
                     None => {}
@@ -192,4 +174,30 @@ impl<D: Device> Allocator<D> {
         }
         Ok(())
     }
+
+    fn step(&self, pool: &mut Pool, id: SliceId, step: Step) -> Result<(), Error> {
+        match step {
+            Step::Claim => {
+                let slot = pool.slicer.resolve(id)?;
+                pool.slicer.claim(slot);
+            }
+            Step::Unclaim => {
+                let slot = pool.slicer.resolve_claimed(id)?;
+                pool.slicer.unclaim(slot);
+            }
+            Step::Free => {
+                let slot = pool.slicer.resolve_claimed(id)?;
+                pool.free_slot_elsewhere(slot, &self.clock);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What happens to each slice of a batch that is being freed.
+#[derive(Clone, Copy)]
+enum Step {
+    Claim,
+    Unclaim,
+    Free,
 }

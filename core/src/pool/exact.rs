@@ -79,7 +79,8 @@ impl SizeIndex {
     }
 
     fn capacity(&self) -> u32 {
-        (0..self.installed).map(segment_len).sum()
+        // Every segment after the first has as many as all before it.
+        if self.installed == 0 { 0 } else { FIRST << (self.installed - 1) }
     }
 
     /// The segment to get next, by its number.
@@ -232,7 +233,7 @@ impl SizeIndex {
 
     /// Host bytes held.
     pub(crate) fn bytes(&self) -> u64 {
-        self.segments.iter().flatten().map(Array::bytes).sum()
+        u64::from(self.capacity()) * size_of::<Cell<u32>>() as u64
     }
 
     /// Verifies that `free` pages are in the table, each in its bucket, and no size twice in a chain.
@@ -283,7 +284,7 @@ mod tests {
 
         /// A page that is in use.
         fn add(&mut self, size: u32) -> u32 {
-            while !self.slicer.has_nodes() {
+            while !self.slicer.has_nodes_for_page() {
                 let chunk = Chunk::allocate(HostMemory::global(), self.slicer.plan().unwrap()).unwrap();
                 assert!(self.slicer.install(chunk).is_none());
             }

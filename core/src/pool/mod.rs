@@ -59,19 +59,23 @@ pub(crate) struct Pool {
 
 /// Host memory that a pool needs before it can grow.
 pub(crate) enum Metadata {
+    Node(ChunkPlan),
     Page(ChunkPlan),
     Sizes(u32),
 }
 
 /// Such memory, to be installed.
 pub(crate) enum MetadataChunk {
+    Node(Chunk<Node>),
     Page(Chunk<Page>),
     Sizes(Segment),
 }
 
 impl Metadata {
+    #[cold]
     pub(crate) fn allocate(self, memory: HostMemory) -> Result<MetadataChunk, Error> {
         match self {
+            Metadata::Node(plan) => Ok(MetadataChunk::Node(Chunk::allocate(memory, plan)?)),
             Metadata::Page(plan) => Ok(MetadataChunk::Page(Chunk::allocate(memory, plan)?)),
             Metadata::Sizes(plan) => Ok(MetadataChunk::Sizes(SizeIndex::allocate(memory, plan)?)),
         }
@@ -297,6 +301,9 @@ impl Pool {
     /// The host memory that is lacking before a growth can be begun; `None` if nothing is.
     #[cold]
     pub(crate) fn lacks(&self) -> Result<Option<Metadata>, Error> {
+        if !self.slicer.has_nodes_for_page() {
+            return Ok(Some(Metadata::Node(self.slicer.plan()?)));
+        }
         if !self.pages.has_record() {
             let limit = crate::metadata::CHUNKED_LIMIT;
             return self.pages.plan().map(|plan| Some(Metadata::Page(plan))).ok_or(Error::TooManySlices { limit });
@@ -308,8 +315,10 @@ impl Pool {
     }
 
     /// Installs what was lacking; hands it back if another thread was faster.
+    #[cold]
     pub(crate) fn install(&mut self, chunk: MetadataChunk) -> Option<MetadataChunk> {
         match chunk {
+            MetadataChunk::Node(chunk) => self.slicer.install(chunk).map(MetadataChunk::Node),
             MetadataChunk::Page(chunk) => self.pages.install_chunk(chunk).map(MetadataChunk::Page),
             MetadataChunk::Sizes(segment) => self.by_size.install(segment).map(MetadataChunk::Sizes),
         }

@@ -146,26 +146,30 @@ impl PoolOptions {
     /// are rounded up to one), slices larger than a page, pages larger than the cap, sizes larger than the device's
     /// largest page. Errors name the field and its value. [`Allocator::try_new`](crate::Allocator::try_new) itself
     /// refuses only what cannot work.
+    #[cold]
     pub fn validate(&self, memory_type: &MemoryType) -> Result<(), Error> {
         let refuse = |field, value| Err(Error::InvalidArgument { field, value });
-        Rules::try_new(self, memory_type)?;
+        let effective = Rules::try_new(self, memory_type)?.options();
         match self.pool_type {
-            PoolType::ExclusivePages { max_alloc_size } if max_alloc_size > memory_type.max_page => {
+            PoolType::ExclusivePages { max_alloc_size } if effective.pool_type != self.pool_type => {
                 refuse(c"max_alloc_size", max_alloc_size)
             }
             PoolType::SlicedPages { page_size, max_slice_size, max_pool_size } => {
-                let largest = self.max_page_size.map(|_| u64::MAX);
+                // Without a word on slices, pages that grow take what fits into the largest there can be.
+                let any_slice = self.max_page_size.is_some() && max_slice_size == u64::MAX;
+                let PoolType::SlicedPages { max_slice_size: largest, .. } = effective.pool_type else { return Ok(()) };
                 if page_size % self.granule != 0 {
                     return refuse(c"page_size", page_size);
                 }
-                if max_slice_size > largest.unwrap_or(page_size) {
+                match max_pool_size {
+                    Some(cap) if cap < page_size => return refuse(c"max_pool_size", cap),
+                    _ => {}
+                }
+                if max_slice_size > largest && !any_slice {
                     return refuse(c"max_slice_size", max_slice_size);
                 }
-                match (max_pool_size, self.max_page_size) {
-                    (Some(cap), _) if cap < page_size => refuse(c"max_pool_size", cap),
-                    (_, Some(largest)) if largest < page_size || largest > memory_type.max_page => {
-                        refuse(c"max_page_size", largest)
-                    }
+                match self.max_page_size {
+                    Some(asked) if effective.max_page_size != Some(asked) => refuse(c"max_page_size", asked),
                     _ => Ok(()),
                 }
             }

@@ -33,6 +33,7 @@ impl Pool {
     }
 
     /// Whether [`Pool::place_whole`] would find a page.
+    #[cold]
     pub(super) fn has_whole(&self, fit: &Fit) -> bool {
         match &self.rules.kind {
             Kind::Direct(_) => self.by_size.holds(&self.slicer, fit.size),
@@ -66,13 +67,25 @@ impl Pool {
         if hole == 0 {
             return None;
         }
+        if !self.slicer.can_use_whole(hole) {
+            return self.put_back_whole(hole);
+        }
         let slot = self.slicer.use_whole(hole);
         let node = self.slicer.node(slot);
         let memory = self.pages.set_busy(node.page.get(), slot).memory;
         Some(self.book_whole(slot, &memory, fit.requested))
     }
 
+    /// A free page that cannot become a slice for want of a node stays free.
+    #[cold]
+    #[inline(never)]
+    fn put_back_whole(&mut self, hole: u32) -> Option<Slice> {
+        self.index_whole(hole);
+        None
+    }
+
     /// Books the slice that a new page was got for.
+    #[cold]
     pub(super) fn settle_first_whole(&mut self, slot: u32, memory: &DeviceMemory, fit: &Fit) -> Slice {
         if let Kind::Direct(_) = self.rules.kind {
             self.by_size.note_pages(&self.slicer, self.pages.count());
@@ -117,16 +130,21 @@ impl Pool {
     pub(super) fn free_whole(&mut self, slot: u32, clock: &Clock) {
         self.unbook_whole(slot);
         self.slicer.free_whole(slot);
-        let node = self.slicer.node(slot);
-        let page = node.page.get();
+        self.index_whole(slot);
+        self.pages.set_idle(self.slicer.node(slot).page.get(), clock.idle_event());
+    }
+
+    /// Enters a free page where requests find it.
+    #[inline(always)]
+    fn index_whole(&mut self, hole: u32) {
         match &self.rules.kind {
-            Kind::Direct(_) => self.by_size.insert(&self.slicer, slot, node),
-            _ => self.slicer.link_whole(slot),
+            Kind::Direct(_) => self.by_size.insert(&self.slicer, hole, self.slicer.node(hole)),
+            _ => self.slicer.link_whole(hole),
         }
-        self.pages.set_idle(page, clock.idle_event());
     }
 
     /// Takes a free page out of the slicer and its index.
+    #[cold]
     pub(super) fn remove_whole(&mut self, hole: u32) {
         match &self.rules.kind {
             Kind::Direct(_) => self.by_size.remove(&self.slicer, hole),
@@ -136,6 +154,7 @@ impl Pool {
     }
 
     /// Changes how much of its page a slice says it needs.
+    #[cold]
     pub(super) fn resize_whole(&mut self, slot: u32, fit: &Fit) -> Result<Slice, Error> {
         let size = self.slicer.node(slot).size.get();
         if fit.size > size {

@@ -54,7 +54,8 @@ pub(crate) use search::{Scan, Scanned};
 /// old tail.
 const NODES_PER_CUT: u32 = 4;
 
-/// Nodes that one operation may need where a page is one slice: that.
+/// Nodes that a new page needs where it is one slice: that. Using a page again needs none, but for one whose generations
+/// are used up.
 const NODES_PER_PAGE: u32 = 1;
 
 /// The ranges of all pages of a pool. The owner keeps the pages, the bytes and the lock.
@@ -76,8 +77,9 @@ pub(crate) struct Slicer {
     holes: u32,
     /// Granules in holes, tail and idle pages.
     free: u64,
-    /// Nodes that one operation may need.
+    /// Nodes that one operation may need, and that one with a new page may need.
     needs: u32,
+    growth_needs: u32,
     /// Nodes promised to growths in flight.
     promised: u32,
 }
@@ -112,7 +114,8 @@ impl Slicer {
             live: 0,
             holes: 0,
             free: 0,
-            needs: if pages == PageKind::Whole { NODES_PER_PAGE } else { NODES_PER_CUT },
+            needs: if pages == PageKind::Whole { 0 } else { NODES_PER_CUT },
+            growth_needs: if pages == PageKind::Whole { NODES_PER_PAGE } else { NODES_PER_CUT },
             promised: 0,
         })
     }
@@ -152,14 +155,20 @@ impl Slicer {
         self.nodes.install(chunk)
     }
 
-    /// Sets nodes aside so that adding a page and placing a slice in it cannot fail. Needs [`Slicer::has_nodes`].
+    /// Whether a page can be added and a slice placed in it with the nodes at hand.
+    pub(crate) fn has_nodes_for_page(&self) -> bool {
+        self.nodes.available() >= self.growth_needs + self.promised
+    }
+
+    /// Sets nodes aside so that adding a page and placing a slice in it cannot fail. Needs
+    /// [`Slicer::has_nodes_for_page`].
     pub(crate) fn promise_nodes(&mut self) {
-        self.promised += self.needs;
+        self.promised += self.growth_needs;
     }
 
     /// Gives up what [`Slicer::promise_nodes`] set aside.
     pub(crate) fn release_promise(&mut self) {
-        self.promised -= self.needs;
+        self.promised -= self.growth_needs;
     }
 
     // ---- handles

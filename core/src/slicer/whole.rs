@@ -9,7 +9,8 @@ use super::nodes::{Kind, state};
 use crate::slots::GENERATION_RETIRED;
 
 impl Slicer {
-    /// Adds a page of `size` granules with a slice that fills it; the slice's slot. Needs [`Slicer::has_nodes`].
+    /// Adds a page of `size` granules with a slice that fills it; the slice's slot. Needs
+    /// [`Slicer::has_nodes_for_page`].
     pub(crate) fn add_whole(&mut self, page: u32, size: u32) -> u32 {
         let slot = self.nodes.take();
         let node = &self.nodes[slot];
@@ -34,8 +35,14 @@ impl Slicer {
         self.changes = self.changes.wrapping_add(1);
     }
 
+    /// Whether a free page can become a slice: not if the generations of its node are used up and there is no other.
+    #[inline(always)]
+    pub(crate) fn can_use_whole(&self, hole: u32) -> bool {
+        self.nodes[hole].generation() != GENERATION_RETIRED || self.has_nodes_for_page()
+    }
+
     /// Makes a slice of a free page, which is in no list any more; its slot, which is another one if the generations of
-    /// this one are used up. Needs [`Slicer::has_nodes`].
+    /// this one are used up. Needs [`Slicer::can_use_whole`].
     #[inline(always)]
     pub(crate) fn use_whole(&mut self, hole: u32) -> u32 {
         let node = &self.nodes[hole];
