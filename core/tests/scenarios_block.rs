@@ -422,7 +422,9 @@ fn pages_of_one_slice_are_used_again_although_the_block_is_full() {
     {
         let block = Block::new(bytes);
         let options = options().with_memory(block.memory);
-        let Ok(allocator) = Allocator::try_new(VirtualDevice::new(), &[pool.clone()], options) else { continue };
+        let Ok(allocator) = Allocator::try_new(VirtualDevice::new(), std::slice::from_ref(&pool), options) else {
+            continue;
+        };
         let fill = || -> Vec<SliceId> {
             let slices = (0..).map_while(|_| allocator.allocate(&Request::new(64)).ok());
             slices.map(|slice| slice.id).collect()
