@@ -254,9 +254,9 @@ unsafe fn write_layout(
 }
 
 /// Two pools for programs of any size, which an allocator gets by default: pages of 4 MiB for requests up to 64 KiB, and
-/// pages that grow with what is held, from 4 MiB to the smaller of 256 MiB and an eighth of the heap, for the others. Pages that hold
-/// nothing go back after some thousand allocations: more than a frame or a training step has, so that a program which
-/// repeats itself keeps what it needs. A program that allocates one byte takes 4 MiB.
+/// pages that grow with what is held, from 4 MiB to the smaller of 256 MiB and an eighth of the heap, for the others.
+/// Pages that hold nothing go back after some thousand allocations: more than a frame or a training step has, so that a
+/// program which repeats itself keeps what it needs. A program that allocates one byte takes 4 MiB.
 ///
 /// @param properties  may be NULL for the defaults
 /// @param pools       `capacity` structs, of which the first has its struct_size set; written only if the whole list
@@ -299,7 +299,7 @@ pub unsafe extern "C" fn slicepool_layout_sub_slices(
 /// given to make sense. Pages go back when they were not used for 5,000 allocations and as many more for each GiB of the
 /// pool's size. As slicepool_layout_adaptive() in all else.
 ///
-/// Threads: any. Cost: constant, some 100 microseconds.
+/// Threads: any. Cost: constant.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slicepool_layout_exclusive_pages(
     properties: *const slicepool_layout_properties,

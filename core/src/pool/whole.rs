@@ -45,7 +45,7 @@ impl Pool {
     /// be `close`.
     fn find_exclusive(&self, fit: &Fit, close: bool) -> u32 {
         let Kind::Exclusive(exclusive) = &self.rules.kind else { return 0 };
-        // Which may be smaller than a new one: the steps of smaller requests are narrower.
+        // By the request and not by the page it would get: whatever the steps between pages, none that holds it is missed.
         let hole = self.slicer.find_whole(fit.size);
         let least = exclusive.page_for(fit.size);
         let size = self.slicer.node(hole).size.get();
