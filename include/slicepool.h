@@ -97,6 +97,12 @@ uint32_t slicepool_version(void);
  */
 #define SLICEPOOL_ERROR_POOL_CAPACITY_EXCEEDED (-5)
 
+/** A page would take the allocator, or those that share its budget, above the bytes they may hold. */
+#define SLICEPOOL_ERROR_BUDGET_EXCEEDED (-6)
+
+/** As many pages are held as the allocator, or those that share its budget, may hold. */
+#define SLICEPOOL_ERROR_PAGE_COUNT_EXCEEDED (-7)
+
 /** The device has no memory left. Also what a device callback answers to say so. */
 #define SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY (-8)
 
@@ -106,20 +112,29 @@ uint32_t slicepool_version(void);
 /** The host has no memory left for bookkeeping. */
 #define SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY (-10)
 
-/** Slices are live, or a callback is running: the object cannot go away now. */
+/** Slices are live or wait for the device, or a callback is running: the object cannot go away now. */
 #define SLICEPOOL_ERROR_BUSY (-11)
 
-/** This library does not do what was asked. */
+/** The device lacks the callback that is needed, or the library does not do what was asked. */
 #define SLICEPOOL_ERROR_NOT_SUPPORTED (-12)
 
 /** A struct uses fields that this version of the library does not know. */
 #define SLICEPOOL_ERROR_VERSION_MISMATCH (-13)
+
+/** The device has no memory for a page of a dry run: the plan is larger than the device. */
+#define SLICEPOOL_ERROR_MAPPING_FAILED (-14)
+
+/** The pools hold slices, so others cannot take their place. */
+#define SLICEPOOL_ERROR_POOLS_IN_USE (-15)
 
 /** All slots of a pool are taken: there are 13.6 million for its slices and the holes between them. */
 #define SLICEPOOL_ERROR_TOO_MANY_SLICES (-16)
 
 /** A slice cannot grow where it lies: what follows it is in use. */
 #define SLICEPOOL_ERROR_NO_ROOM (-20)
+
+/** Something was written behind the end of a slice, to its margin: see slicepool_allocator_config.debug_margin. */
+#define SLICEPOOL_ERROR_MARGIN_DAMAGED (-21)
 
 /** In `slicepool_failure.device_fault`: the device is not to blame. */
 #define SLICEPOOL_DEVICE_FAULT_NONE 0
@@ -156,14 +171,24 @@ typedef struct slicepool_failure {
   int32_t result;
   /** Bytes asked for: by the request, or from the device for its page, or from the host. */
   uint64_t size;
-  /** The most that could have been asked for: the cap of the pool, the limit of a request, the room of a slice. */
+  /**
+   * The most that could have been asked for: the cap of the pool, the limit of a request, the room of a slice; or held:
+   * the bytes or pages of a budget.
+   */
   uint64_t limit;
-  /** Requested bytes of live slices. */
+  /** Requested bytes of live slices; bytes that are held, for SLICEPOOL_ERROR_BUDGET_EXCEEDED. */
   uint64_t in_use;
+  /** Bytes of slices that were freed but wait for the device; for SLICEPOOL_ERROR_BUSY their number. */
+  uint64_t pending;
   /** A free range of at least this many bytes exists; slicepool_largest_free() is exact. */
   uint64_t largest_free;
-  /** The value that was refused, for SLICEPOOL_ERROR_INVALID_ARGUMENT. */
+  /**
+   * The value that was refused, for SLICEPOOL_ERROR_INVALID_ARGUMENT; where the damage begins, from the start of the page,
+   * for SLICEPOOL_ERROR_MARGIN_DAMAGED.
+   */
   uint64_t value;
+  /** Handle of the page, for SLICEPOOL_ERROR_MARGIN_DAMAGED. */
+  uint64_t memory;
   /** Live slices, for SLICEPOOL_ERROR_BUSY. */
   uint64_t live;
   /** Pages being taken from the device or given back, or callbacks running, at that moment. */
@@ -177,7 +202,7 @@ typedef struct slicepool_failure {
   int32_t device_code;
   /** A SLICEPOOL_DEVICE_FAULT_ code. */
   uint32_t device_fault;
-  /** Name of the argument or field that was refused: a static string, or NULL. */
+  /** Name of the argument or field that was refused, or of what is not supported: a static string, or NULL. */
   const char *field;
   /** NULL. */
   void *reserved;
@@ -193,11 +218,23 @@ uint32_t slicepool_sizeof_failure(void);
  * Device
  * -------------------------------------------------------------------------------------------------------------------- */
 
+/** In answers of `out_of_memory`: refuse the request. */
+#define SLICEPOOL_SHORTAGE_REFUSE 0
+
+/** Something was freed, here or elsewhere on the device: try again. */
+#define SLICEPOOL_SHORTAGE_RETRY 1
+
+/** In `slicepool_fill_request.reason`: the slice has just been allocated with SLICEPOOL_REQUEST_ZERO. */
+#define SLICEPOOL_FILL_ZERO 1
+
+/** The slice was allocated with SLICEPOOL_REQUEST_SCRUB and has been freed. */
+#define SLICEPOOL_FILL_SCRUB 2
+
 /** What a device is asked for. */
 typedef struct slicepool_page_request {
   /** sizeof(slicepool_page_request) as the library knows it. */
   uint32_t struct_size;
-  /** Index of the pool that grows. */
+  /** Index of the pool that grows; SLICEPOOL_PERSISTENT_POOL for persistent slices. */
   uint32_t pool;
   /** Bytes, never 0. */
   uint64_t size;
@@ -224,7 +261,10 @@ typedef struct slicepool_device_memory {
   uint64_t address;
   /** Bytes, filled in by the library: what was asked for. */
   uint64_t size;
-  /** Where the CPU sees the memory, NULL if it does not. The library never reads or writes there. */
+  /**
+   * Where the CPU sees the memory, NULL if it does not. The library never reads or writes there, unless the allocator is
+   * made with SLICEPOOL_ALLOCATOR_DEBUG_FILL or debug_margin.
+   */
   void *mapped;
   /** For the device's own use: comes back in `deallocate`. */
   void *context;
@@ -246,6 +286,82 @@ typedef slicepool_result (*slicepool_device_deallocate_fn)(void *user_data,
                                                            const struct slicepool_device_memory *memory);
 
 /**
+ * Says what a timeline has completed: sets `completed` and answers SLICEPOOL_OK. Any other answer means that it is not
+ * known. Asked before an allocator that holds slices which wait for it takes more memory.
+ */
+typedef slicepool_result (*slicepool_device_completed_fn)(void *user_data,
+                                                          uint32_t timeline,
+                                                          uint64_t *completed);
+
+/** A request that cannot be served. */
+typedef struct slicepool_shortage {
+  /** sizeof(slicepool_shortage) as the library knows it. */
+  uint32_t struct_size;
+  /** How often this request has been told of before. */
+  uint32_t attempt;
+  /** Bytes asked for. */
+  uint64_t size;
+  /** Alignment asked for. */
+  uint64_t alignment;
+  /** What the request will be refused with. */
+  slicepool_result result;
+  /** 0. */
+  uint32_t reserved;
+} slicepool_shortage;
+
+/**
+ * Is told of a request that cannot be served; may free or evict something, and answers SLICEPOOL_SHORTAGE_RETRY, or
+ * anything else to have it refused. Called up to 8 times for a request; half as often for each such call that is running
+ * already, so that one which allocates comes to an end.
+ */
+typedef int32_t (*slicepool_device_out_of_memory_fn)(void *user_data,
+                                                     const struct slicepool_shortage *shortage);
+
+/** Memory that is to be filled with zeros: a slice. */
+typedef struct slicepool_fill_request {
+  /** sizeof(slicepool_fill_request) as the library knows it. */
+  uint32_t struct_size;
+  /** A SLICEPOOL_FILL_ reason. */
+  uint32_t reason;
+  /** Handle of the page. */
+  uint64_t memory;
+  /** Bytes from the start of the page. */
+  uint64_t offset;
+  /** Bytes. */
+  uint64_t size;
+  /** Address of the slice as the device sees it, 0 if the device gives none. */
+  uint64_t address;
+  /** Where the CPU sees the slice, NULL if it does not. */
+  void *mapped;
+  /** The device's own field of the page. */
+  void *context;
+} slicepool_fill_request;
+
+/**
+ * A place on a timeline of the device's work: a queue, a stream, a frame loop, numbered as the program likes. What waits
+ * for it may be reused once the timeline has completed that value. Timelines begin at 0, which is completed from the
+ * start, and rise. This struct will not grow.
+ */
+typedef struct slicepool_point {
+  /** Number of the timeline. */
+  uint32_t timeline;
+  /** 0. */
+  uint32_t reserved;
+  /** The value. */
+  uint64_t value;
+} slicepool_point;
+
+/**
+ * Fills memory with zeros. SLICEPOOL_OK: done, or ordered before everything that the program does with the memory from now
+ * on; if `point`, which is all 0 before, was set: under way until that has been passed, for which the slice waits. A point
+ * is for SLICEPOOL_FILL_SCRUB only; for SLICEPOOL_FILL_ZERO it counts as a failure. Anything else: not done. A new slice is
+ * freed again then and its request refused; a freed one stays pending, and is tried again later.
+ */
+typedef slicepool_result (*slicepool_device_fill_fn)(void *user_data,
+                                                     const struct slicepool_fill_request *request,
+                                                     struct slicepool_point *point);
+
+/**
  * What gives out memory. Copied when an allocator is created.
  *
  * The callbacks run on the thread whose call needs them, with no lock held: they may be slow, and may call back into
@@ -262,14 +378,18 @@ typedef struct slicepool_device {
   slicepool_device_allocate_fn allocate;
   /** Required. */
   slicepool_device_deallocate_fn deallocate;
-  /** NULL. */
-  void *reserved_pointer;
+  /** May be NULL. */
+  slicepool_device_completed_fn completed;
+  /** May be NULL. */
+  slicepool_device_out_of_memory_fn out_of_memory;
+  /** May be NULL: then requests with SLICEPOOL_REQUEST_ZERO or SLICEPOOL_REQUEST_SCRUB are not supported. */
+  slicepool_device_fill_fn fill;
 } slicepool_device;
 
 /**
  * Fills in a device whose pages are host memory of the C library: for staging memory, tests and first steps.
  *
- * Handle and address of its pages are their address; they are mapped where they lie.
+ * Handle and address of its pages are their address; they are mapped where they lie, and it fills them for ZERO and SCRUB.
  *
  * @param device  filled in; its struct_size must be set
  * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
@@ -277,6 +397,15 @@ typedef struct slicepool_device {
  * Threads: any. Cost: constant.
  */
 slicepool_result slicepool_host_device(struct slicepool_device *device);
+
+/** sizeof(slicepool_point) as the library sees it, for bindings. */
+uint32_t slicepool_sizeof_point(void);
+
+/** sizeof(slicepool_shortage) as the library sees it, for bindings. */
+uint32_t slicepool_sizeof_shortage(void);
+
+/** sizeof(slicepool_fill_request) as the library sees it, for bindings. */
+uint32_t slicepool_sizeof_fill_request(void);
 
 /** sizeof(slicepool_device) as the library sees it, for bindings. */
 uint32_t slicepool_sizeof_device(void);
@@ -491,6 +620,119 @@ uint32_t slicepool_sizeof_pool_options(void);
 uint32_t slicepool_sizeof_layout_properties(void);
 
 /* --------------------------------------------------------------------------------------------------------------------
+ * Budgets: limits that allocators share
+ * -------------------------------------------------------------------------------------------------------------------- */
+
+/**
+ * Limits on bytes and pages that several allocators share: one per stream over one device, one per memory type of a heap.
+ *
+ * Every page counts from before the device is asked for it until the device has taken it back, those it refuses to take
+ * included. A reservation that is refused raises the budget's pressure: each allocator that shares it gives pages that
+ * hold nothing back at its next call, until what was refused would fit.
+ *
+ * Counts its owners: the caller of slicepool_budget_create() is one, and so is each allocator.
+ */
+typedef struct slicepool_budget slicepool_budget;
+
+/** A budget's limits. All zero but `struct_size` is a good start. */
+typedef struct slicepool_budget_config {
+  /** sizeof(slicepool_budget_config), set by the caller. */
+  uint32_t struct_size;
+  /** Pages that may be held; 0: any number. */
+  uint32_t max_pages;
+  /** Bytes that may be held; 0: any number. */
+  uint64_t max_bytes;
+  /** Where the budget lives and how threads are kept apart; NULL: the C library's memory, and a spin lock that yields. */
+  const slicepool_host *host;
+  /** Where the details of a failed creation go; may be NULL. */
+  slicepool_failure *failure;
+} slicepool_budget_config;
+
+/** What of a budget is used, at one instant. */
+typedef struct slicepool_budget_statistics {
+  /** sizeof(slicepool_budget_statistics), set by the caller. */
+  uint32_t struct_size;
+  /** Reservations that were refused. Wraps. */
+  uint32_t pressure;
+  /** Bytes that may be held; UINT64_MAX: any number. */
+  uint64_t max_bytes;
+  /** Bytes that are held, or just being taken. */
+  uint64_t bytes;
+  /** The most `bytes` has been. */
+  uint64_t bytes_peak;
+  /** Pages that may be held; UINT32_MAX: any number. */
+  uint32_t max_pages;
+  /** Pages that are held, or just being taken. */
+  uint32_t pages;
+  /** The most `pages` has been. */
+  uint32_t pages_peak;
+  /** 0. */
+  uint32_t reserved;
+} slicepool_budget_statistics;
+
+/**
+ * Creates a budget.
+ *
+ * @param config  copied; NULL: a budget without limits, which counts
+ * @param budget  set on success; to be released by the caller
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT, SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY, SLICEPOOL_ERROR_VERSION_MISMATCH
+ *
+ * Threads: any. Cost: one host allocation.
+ */
+slicepool_result slicepool_budget_create(const struct slicepool_budget_config *config,
+                                         struct slicepool_budget **budget);
+
+/**
+ * Makes one owner more, who has to release it too.
+ *
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+ *
+ * Threads: any. Cost: constant.
+ */
+slicepool_result slicepool_budget_retain(struct slicepool_budget *budget);
+
+/**
+ * Makes one owner less. With the last, which may be an allocator, the budget goes.
+ *
+ * @param budget  not used by this owner any more; NULL is ignored
+ * @return SLICEPOOL_OK
+ *
+ * Threads: any. Cost: constant.
+ */
+slicepool_result slicepool_budget_release(struct slicepool_budget *budget);
+
+/**
+ * Changes the limits. Pages that are held above them stay; none are taken until enough have gone, and pages that hold
+ * nothing go as if a reservation had been refused.
+ *
+ * @param max_bytes  0: any number
+ * @param max_pages  0: any number
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+ *
+ * Threads: any. Cost: constant.
+ */
+slicepool_result slicepool_budget_limits_set(struct slicepool_budget *budget,
+                                             uint64_t max_bytes,
+                                             uint32_t max_pages);
+
+/**
+ * What of a budget is used.
+ *
+ * @param statistics  filled in; its struct_size must be set
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+ *
+ * Threads: any. Cost: constant.
+ */
+slicepool_result slicepool_budget_statistics_get(struct slicepool_budget *budget,
+                                                 struct slicepool_budget_statistics *statistics);
+
+/** sizeof(slicepool_budget_config) as the library sees it, for bindings. */
+uint32_t slicepool_sizeof_budget_config(void);
+
+/** sizeof(slicepool_budget_statistics) as the library sees it, for bindings. */
+uint32_t slicepool_sizeof_budget_statistics(void);
+
+/* --------------------------------------------------------------------------------------------------------------------
  * Allocator
  * -------------------------------------------------------------------------------------------------------------------- */
 
@@ -504,7 +746,19 @@ uint32_t slicepool_sizeof_layout_properties(void);
  */
 #define SLICEPOOL_ALLOCATOR_VALIDATE 2
 
-/** Destroy although slices are live. */
+/**
+ * Everything is placed and counted as always, but the device is not called before slicepool_resolve() asks for a slice's
+ * memory. For measuring what a program needs. Caps of pools hold; the other limits count only what has been resolved.
+ */
+#define SLICEPOOL_ALLOCATOR_DRY_RUN 4
+
+/**
+ * Slices that the CPU sees are filled with the byte 0xDC when they are handed out, and with 0xEF when they are freed, or
+ * when what they waited for has passed. For finding programs' faults; slow.
+ */
+#define SLICEPOOL_ALLOCATOR_DEBUG_FILL 8
+
+/** Destroy although slices are live or pending. Those with SLICEPOOL_REQUEST_SCRUB are overwritten if that works at once. */
 #define SLICEPOOL_DESTROY_FORCE 1
 
 /** Abandon in a forked child: callbacks that the parent's threads were running at the fork do not count. */
@@ -528,6 +782,22 @@ typedef struct slicepool_allocator_config {
   uint64_t page_alignment;
   /** Bytes of the heap that pages come from; 0: not known. Counts where pool_count is 0. */
   uint64_t heap_size;
+  /**
+   * Bytes that the allocator may hold from the device, pages that are just being taken and those that the device does not
+   * take back included; 0: as many as it gives.
+   */
+  uint64_t max_bytes;
+  /**
+   * Granule of the pool of slices with SLICEPOOL_REQUEST_PERSISTENT; 0: 256, and slicepool_allocator_bytes_needed() does
+   * not count on there being any.
+   */
+  uint64_t persistent_granule;
+  /**
+   * Bytes behind each slice that belong to nobody, at most 1 MiB, rounded up to the granule; 0: none. Where the CPU sees
+   * them they are filled with the byte 0xFD, and looked at when the slice is freed and by slicepool_check_margins(). For
+   * finding programs' faults; slow.
+   */
+  uint64_t debug_margin;
   /** Number of pools, at most 32; 0: those of slicepool_layout_adaptive(). */
   uint32_t pool_count;
   /**
@@ -536,14 +806,18 @@ typedef struct slicepool_allocator_config {
    * microseconds at most, or giving up the CPU once. A device that takes longer is not waited for to the end.
    */
   uint32_t growth_wait_steps;
+  /** Pages that the allocator may hold, counted as for max_bytes; 0: any number. */
+  uint32_t max_pages;
+  /** 0. */
+  uint32_t reserved;
   /** The pools, in the order in which they are tried. */
   const slicepool_pool_options *pools;
   /** Host memory and lock; NULL: the C library's memory, and a spin lock that yields. */
   const slicepool_host *host;
+  /** Limits shared with other allocators; NULL: none. The allocator becomes one of its owners. */
+  slicepool_budget *budget;
   /** Where the details of a failed creation go; may be NULL. */
   slicepool_failure *failure;
-  /** NULL. */
-  void *reserved;
 } slicepool_allocator_config;
 
 /**
@@ -592,8 +866,9 @@ slicepool_result slicepool_allocator_create_in(const slicepool_device *device,
  * every 16.7 million frees of it.
  *
  * @param config  as for slicepool_allocator_create_in(); may be NULL
- * @param slices  the most slices that are live at a time
+ * @param slices  the most slices that are live or pending at a time
  * @param pages   the most pages that are held at a time, of all pools together, those being taken included
+ * @param timelines  the most timelines that slices have waited for, and that are not forgotten
  * @param bytes   set on success
  * @return as slicepool_allocator_create(); SLICEPOOL_ERROR_TOO_MANY_SLICES above the slots a pool
  *         can have
@@ -603,6 +878,7 @@ slicepool_result slicepool_allocator_create_in(const slicepool_device *device,
 slicepool_result slicepool_allocator_bytes_needed(const struct slicepool_allocator_config *config,
                                                   uint32_t slices,
                                                   uint32_t pages,
+                                                  uint32_t timelines,
                                                   uint64_t *bytes);
 
 /**
@@ -611,7 +887,7 @@ slicepool_result slicepool_allocator_bytes_needed(const struct slicepool_allocat
  * @param allocator  not used by anybody else any more, unless the call fails
  * @param flags      SLICEPOOL_DESTROY_FORCE: also if slices are live or the device refuses a page
  * @param failure    may be NULL
- * @return SLICEPOOL_ERROR_BUSY while slices are live, or a callback of this allocator is running (so from within
+ * @return SLICEPOOL_ERROR_BUSY while slices are live or pending, or a callback of this allocator is running (so from within
  *         one, FORCE or not); SLICEPOOL_ERROR_DEVICE_FAILED if the device refuses to take a page back.
  *         The allocator and its slices are as usable as before then; a refused page counts as stuck.
  *
@@ -639,7 +915,7 @@ slicepool_result slicepool_allocator_abandon(struct slicepool_allocator *allocat
  * at least `min_keep_bytes` stay reserved; asks again for pages that the device has refused to take back.
  *
  * Of each pool the page that has held nothing the longest is looked at: where that one is too large to go, others of its
- * pool stay too.
+ * pool stay too. Pages of persistent slices are neither given back nor counted.
  *
  * @param failure  may be NULL
  * @return SLICEPOOL_ERROR_DEVICE_FAILED if the device refuses a page: the others have been given back, that one is
@@ -652,7 +928,8 @@ slicepool_result slicepool_trim(struct slicepool_allocator *allocator,
                                 slicepool_failure *failure);
 
 /**
- * Gives every page that holds nothing back to the device. Handles of live slices stay valid.
+ * Gives every page that holds nothing back to the device, those of persistent slices too. Handles of live slices stay
+ * valid.
  *
  * @param failure  may be NULL
  * @return as slicepool_trim()
@@ -671,6 +948,25 @@ uint32_t slicepool_sizeof_allocator_config(void);
 
 /** Only the pool of the request's `pool` may serve it. */
 #define SLICEPOOL_REQUEST_IN_POOL 1
+
+/**
+ * For what lives as long as the program: a device allocation of its own of exactly this size, so that no page of other
+ * slices is kept by it. Freed, it serves requests of the same size with this flag, and only slicepool_cleanup() gives it
+ * back. Not together with SLICEPOOL_REQUEST_IN_POOL.
+ */
+#define SLICEPOOL_REQUEST_PERSISTENT 2
+
+/** The device fills the slice with zeros before it is handed out. Needs the callback `fill`. */
+#define SLICEPOOL_REQUEST_ZERO 4
+
+/**
+ * The device overwrites the slice with zeros after it was freed, before anything else is placed there. Needs the callback
+ * `fill`. What fails to be overwritten stays pending, and is tried again by slicepool_collect() and slicepool_trim().
+ */
+#define SLICEPOOL_REQUEST_SCRUB 8
+
+/** In place of a pool's position: the pool of slices with SLICEPOOL_REQUEST_PERSISTENT. */
+#define SLICEPOOL_PERSISTENT_POOL 4294967295
 
 /** What a slice must be like. All zero but `struct_size` and `size` is a good start. */
 typedef struct slicepool_request {
@@ -706,7 +1002,7 @@ typedef struct slicepool_slice {
   uint32_t reserved;
   /** What frees the slice; never 0, never given out again. */
   uint64_t id;
-  /** Handle of the page, as the device filled it in. */
+  /** Handle of the page, as the device filled it in; UINT64_MAX in a dry run until slicepool_resolve(). */
   uint64_t memory;
   /** Bytes from the start of the page. */
   uint64_t offset;
@@ -726,10 +1022,19 @@ typedef struct slicepool_slice {
  * @param request  read only; request->failure gets the details of a failure
  * @param slice    filled in on success; its struct_size must be set
  * @return SLICEPOOL_ERROR_INVALID_ARGUMENT (size 0 where no pool takes it; an alignment that is no power of
- *         two or above the page alignment; a pool that does not exist; NULL; unknown flags), SLICEPOOL_ERROR_TOO_LARGE, SLICEPOOL_ERROR_POOL_CAPACITY_EXCEEDED,
- *         SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY, SLICEPOOL_ERROR_DEVICE_FAILED, SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY,
- *         SLICEPOOL_ERROR_TOO_MANY_SLICES, SLICEPOOL_ERROR_VERSION_MISMATCH, SLICEPOOL_ERROR_BUSY (from a callback
- *         while the allocator is being destroyed)
+ *         two or above the page alignment; a pool that does not exist; NULL; unknown flags), SLICEPOOL_ERROR_TOO_LARGE,
+ *         SLICEPOOL_ERROR_POOL_CAPACITY_EXCEEDED, SLICEPOOL_ERROR_BUDGET_EXCEEDED,
+ *         SLICEPOOL_ERROR_PAGE_COUNT_EXCEEDED, SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY, SLICEPOOL_ERROR_DEVICE_FAILED,
+ *         SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY, SLICEPOOL_ERROR_TOO_MANY_SLICES, SLICEPOOL_ERROR_NOT_SUPPORTED (ZERO or
+ *         SCRUB without `fill`), SLICEPOOL_ERROR_VERSION_MISMATCH, SLICEPOOL_ERROR_BUSY (from a callback while the
+ *         allocator is being destroyed). Where several pools refuse, the first of: host memory, device, budget, page
+ *         count, pool capacity, too large
+ *
+ * When memory that is held does not serve the request, these help, in this order: what the device says it is done with
+ * (`completed`); a page from the device, in pools whose pages grow also a smaller one; a look at every free range that
+ * could hold it; giving back pages that hold nothing, of any pool, those idle the longest first; the callback
+ * `out_of_memory`. After the device has had no memory for a page, it is not asked for one as large again for 64 requests
+ * that fail, twice as many after the next refusal, unless a page was given back or the allocator trimmed.
  *
  * Threads: any. Cost: constant if memory that is held serves the request by its size class; otherwise a look at 64 free
  * ranges and one device call; and where no page can be had, a look at every free range that could hold it, 64 to 1,024 of
@@ -765,7 +1070,7 @@ slicepool_result slicepool_allocate_many(slicepool_allocator *allocator,
  *
  * @param id  of a live slice; 0 is ignored
  * @return SLICEPOOL_ERROR_STALE_HANDLE if it has been freed before, SLICEPOOL_ERROR_FOREIGN_HANDLE if it was never
- *         this allocator's; nothing changes then
+ *         this allocator's, SLICEPOOL_ERROR_MARGIN_DAMAGED; nothing changes then
  *
  * Threads: any. Cost: constant.
  */
@@ -808,6 +1113,7 @@ slicepool_result slicepool_slice_get(slicepool_allocator *allocator,
  *                 much the pool takes
  * @return SLICEPOOL_ERROR_NO_ROOM if what follows it is in use; SLICEPOOL_ERROR_STALE_HANDLE;
  *         SLICEPOOL_ERROR_FOREIGN_HANDLE; SLICEPOOL_ERROR_INVALID_ARGUMENT; SLICEPOOL_ERROR_TOO_LARGE;
+ *         SLICEPOOL_ERROR_NOT_SUPPORTED for slices with SLICEPOOL_REQUEST_SCRUB;
  *         SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY; the slice is unchanged then
  *
  * Threads: any. Cost: constant.
@@ -848,8 +1154,151 @@ uint32_t slicepool_sizeof_request(void);
 uint32_t slicepool_sizeof_slice(void);
 
 /* --------------------------------------------------------------------------------------------------------------------
+ * Frees that wait for the device
+ * -------------------------------------------------------------------------------------------------------------------- */
+
+/**
+ * Takes a slice back that the device still uses. Its memory is free once all points have been passed, as
+ * slicepool_collect() says. Until then the slice is pending: its handle is stale, its memory serves nothing and its page
+ * stays. If all have been passed already, or there are none, this is slicepool_free().
+ *
+ * Of several points on one timeline the one with the largest value counts. Values that fall on a timeline are safe: the
+ * slice is released with those that were freed before it, which is late, but never early.
+ *
+ * @param id           of a live slice; 0 is ignored
+ * @param points       `point_count` points, in any order
+ * @param point_count  at most 64
+ * @param failure      may be NULL
+ * @return as slicepool_free(); SLICEPOOL_ERROR_INVALID_ARGUMENT; SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY and
+ *         SLICEPOOL_ERROR_TOO_MANY_SLICES only for the first point ever on a timeline, and for slices that wait for
+ *         several, which need 32 bytes a point. The slice is live then
+ *
+ * Threads: any. Cost: constant per point.
+ */
+slicepool_result slicepool_free_after(slicepool_allocator *allocator,
+                                      uint64_t id,
+                                      const slicepool_point *points,
+                                      uint32_t point_count,
+                                      slicepool_failure *failure);
+
+/**
+ * Takes slices back that all wait for the same points: all of them, or none if one handle is refused. Another free of one
+ * of them is refused as stale while this call runs, even if it is refused in the end.
+ *
+ * @param ids          `count` handles; zeros are ignored; a handle that occurs twice is stale
+ * @param points       as for slicepool_free_after()
+ * @param point_count  as for slicepool_free_after()
+ * @param failure      may be NULL; `index` tells which handle was refused
+ * @return as slicepool_free_after()
+ *
+ * Threads: any; others see the slices go one by one. Cost: that of the single calls, with fewer locks taken.
+ */
+slicepool_result slicepool_free_after_many(slicepool_allocator *allocator,
+                                           const uint64_t *ids,
+                                           uint32_t count,
+                                           const slicepool_point *points,
+                                           uint32_t point_count,
+                                           slicepool_failure *failure);
+
+/**
+ * Says that the device has completed everything up to a value on a timeline: what waited for that is free now, unless it
+ * waits for other timelines too. The allocator remembers the value, which does not fall.
+ *
+ * @param completed  UINT64_MAX: nothing will ever be waited for on this timeline, since its device is lost
+ * @param failure    may be NULL
+ * @return SLICEPOOL_ERROR_DEVICE_FAILED if the device did not overwrite a slice with SLICEPOOL_REQUEST_SCRUB, which stays
+ *         pending and is tried again next time; SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY if the value cannot be remembered
+ *         where nothing has ever waited on this timeline. Whatever is due has been released all the same
+ *
+ * Threads: any. Cost: constant for each slice that is released, at most 64 of them per lock hold; a look at every pool.
+ */
+slicepool_result slicepool_collect(slicepool_allocator *allocator,
+                                   uint32_t timeline,
+                                   uint64_t completed,
+                                   slicepool_failure *failure);
+
+/**
+ * Forgets a timeline that will not be used again, so that its number can stand for another, which begins at 0.
+ *
+ * @return SLICEPOOL_ERROR_BUSY while a slice waits for it; nothing has changed then
+ *
+ * Threads: any. Cost: a look at every pool.
+ */
+slicepool_result slicepool_timeline_forget(slicepool_allocator *allocator,
+                                           uint32_t timeline);
+
+/* --------------------------------------------------------------------------------------------------------------------
+ * Dry runs and plans
+ * -------------------------------------------------------------------------------------------------------------------- */
+
+/**
+ * Gets the memory of a slice of a dry run from the device, and the whole of its page with it. Of a slice that has its
+ * memory, as it is in every other allocator, this is slicepool_slice_get().
+ *
+ * Of threads that resolve one page at the same time one gets its memory, the others give theirs back.
+ *
+ * @param slice    filled in on success with the slice as it is then; its struct_size must be set
+ * @param failure  may be NULL
+ * @return SLICEPOOL_ERROR_MAPPING_FAILED if the device has no memory for the page, even after pages that hold nothing were
+ *         given back; SLICEPOOL_ERROR_BUDGET_EXCEEDED; SLICEPOOL_ERROR_PAGE_COUNT_EXCEEDED;
+ *         SLICEPOOL_ERROR_DEVICE_FAILED; SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY; SLICEPOOL_ERROR_STALE_HANDLE, also if the
+ *         slice is freed meanwhile; SLICEPOOL_ERROR_FOREIGN_HANDLE; SLICEPOOL_ERROR_INVALID_ARGUMENT;
+ *         SLICEPOOL_ERROR_BUSY while the allocator is being destroyed. Nothing has changed then
+ *
+ * Threads: any. Cost: one device call for each page; otherwise constant.
+ */
+slicepool_result slicepool_resolve(slicepool_allocator *allocator,
+                                   uint64_t id,
+                                   slicepool_slice *slice,
+                                   slicepool_failure *failure);
+
+/**
+ * The pools of an allocator as its peaks have shown that they have to be: each pool of sliced pages with a cap of what it
+ * held at most. One thread that makes the same calls again finds that everything fits. Other pools have no cap.
+ *
+ * @param pools     `capacity` structs, of which the first has its struct_size set; written only if the whole list fits;
+ *                  may be NULL if capacity is 0
+ * @param count     set to the number of pools: if it is above capacity, nothing was written
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+ *
+ * Threads: any. Cost: constant per pool.
+ */
+slicepool_result slicepool_plan(slicepool_allocator *allocator,
+                                slicepool_pool_options *pools,
+                                uint32_t capacity,
+                                uint32_t *count);
+
+/**
+ * Puts other pools in place of those an allocator has, whose pages go back to the device. Figures and peaks begin anew;
+ * persistent slices stay, and so do the limits. All older handles of the pools are foreign from then on.
+ *
+ * @param pools       as in slicepool_allocator_config
+ * @param pool_count  at least 1, at most 32
+ * @param failure     may be NULL; for POOLS_IN_USE its in_use has the bytes of the slices
+ * @return SLICEPOOL_ERROR_POOLS_IN_USE while the pools hold slices that are live or pending, slices of no bytes among them;
+ *         SLICEPOOL_ERROR_BUSY while a callback of this allocator is running, so from within one;
+ *         SLICEPOOL_ERROR_INVALID_ARGUMENT; SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY; SLICEPOOL_ERROR_DEVICE_FAILED if the
+ *         device refuses to take a page back. The pools stay as they are then, but for pages that held nothing
+ *
+ * Threads: exclusive. Cost: one device call a page.
+ */
+slicepool_result slicepool_install_pools(slicepool_allocator *allocator,
+                                         const slicepool_pool_options *pools,
+                                         uint32_t pool_count,
+                                         slicepool_failure *failure);
+
+/* --------------------------------------------------------------------------------------------------------------------
  * Statistics
  * -------------------------------------------------------------------------------------------------------------------- */
+
+/** In `slicepool_range.kind`: free memory. */
+#define SLICEPOOL_RANGE_FREE 0
+
+/** A live slice. */
+#define SLICEPOOL_RANGE_SLICE 1
+
+/** A slice that was freed but waits for the device. */
+#define SLICEPOOL_RANGE_PENDING 2
 
 /** In answers of walk callbacks: go on. */
 #define SLICEPOOL_WALK_CONTINUE 0
@@ -860,25 +1309,29 @@ uint32_t slicepool_sizeof_slice(void);
 /**
  * Figures of a pool or of a whole allocator at one instant. Sizes are bytes.
  *
- * Always: reserved == in_use + padding + free + leaving + stuck.
+ * Always: reserved == in_use + padding + pending + free + leaving + stuck.
  */
 typedef struct slicepool_statistics {
   /** sizeof(slicepool_statistics), set by the caller. */
   uint32_t struct_size;
   /** Pools of the allocator; 1 in the figures of a pool. */
   uint32_t pools;
-  /** Held from the device. */
+  /** Held from the device, or planned in a dry run. */
   uint64_t reserved_bytes;
   /** Asked for by live slices. */
   uint64_t in_use_bytes;
   /** Added to that by rounding to the granule, or to the page where every slice has its own. */
   uint64_t padding_bytes;
+  /** In slices that were freed but wait for the device, rounding included. */
+  uint64_t pending_bytes;
   /** In free ranges. */
   uint64_t free_bytes;
   /** In pages that are on their way back to the device. */
   uint64_t leaving_bytes;
   /** In pages that the device has refused to take back. */
   uint64_t stuck_bytes;
+  /** Part of reserved_bytes that a dry run has not got from the device. */
+  uint64_t unmapped_bytes;
   /** The most reserved_bytes has been. */
   uint64_t reserved_peak_bytes;
   /** The most in_use_bytes has been. Of an allocator: the sum over its pools. */
@@ -895,6 +1348,8 @@ typedef struct slicepool_statistics {
   uint64_t device_deallocations;
   /** Live slices. */
   uint32_t slices;
+  /** Slices that were freed but wait for the device. */
+  uint32_t slices_pending;
   /** Free ranges. */
   uint32_t free_ranges;
   /** Pages held, those leaving or stuck apart. */
@@ -903,6 +1358,8 @@ typedef struct slicepool_statistics {
   uint32_t pages_idle;
   /** Pages that the device has refused to take back. */
   uint32_t pages_stuck;
+  /** Pages of a dry run that it has not got from the device. */
+  uint32_t pages_unmapped;
   /** The most `pages` has been. */
   uint32_t pages_peak;
   /** Pages being taken from the device. */
@@ -915,9 +1372,9 @@ typedef struct slicepool_statistics {
 typedef struct slicepool_range {
   /** sizeof(slicepool_range) as the library knows it. */
   uint32_t struct_size;
-  /** Index of the pool. */
-  uint32_t pool;
-  /** Handle of the slice, 0 for free memory. */
+  /** A SLICEPOOL_RANGE_ kind. */
+  uint32_t kind;
+  /** Handle of the slice; 0 for free memory, and for a slice that waits for the device. */
   uint64_t id;
   /** Handle of the page. */
   uint64_t memory;
@@ -925,10 +1382,14 @@ typedef struct slicepool_range {
   uint64_t offset;
   /** Bytes of the range. */
   uint64_t size;
-  /** Bytes asked for, 0 for free memory. */
+  /** Bytes asked for by a live slice, otherwise 0. */
   uint64_t requested;
   /** Address of the range as the device sees it, 0 if the device gives none. */
   uint64_t address;
+  /** Index of the pool; SLICEPOOL_PERSISTENT_POOL for persistent slices. */
+  uint32_t pool;
+  /** 0. */
+  uint32_t reserved;
 } slicepool_range;
 
 /**
@@ -951,7 +1412,8 @@ slicepool_result slicepool_statistics_get(slicepool_allocator *allocator,
 /**
  * Figures of one pool at one instant.
  *
- * @param pool        position in the list of pools the allocator was created with
+ * @param pool        position in the list of pools; SLICEPOOL_PERSISTENT_POOL: that of persistent slices, once there has
+ *                    been one
  * @param statistics  filled in; its struct_size must be set
  * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
  *
@@ -962,9 +1424,9 @@ slicepool_result slicepool_pool_statistics_get(slicepool_allocator *allocator,
                                                struct slicepool_statistics *statistics);
 
 /**
- * A pool's configuration as it is in effect: after rounding, clamping and defaults. Never changes.
+ * A pool's configuration as it is in effect: after rounding, clamping and defaults.
  *
- * @param pool     position in the list of pools the allocator was created with
+ * @param pool     as for slicepool_pool_statistics_get()
  * @param options  filled in; its struct_size must be set
  * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
  *
@@ -1005,6 +1467,19 @@ slicepool_result slicepool_report_json(slicepool_allocator *allocator,
                                        char *buffer,
                                        uint64_t capacity,
                                        uint64_t *needed);
+
+/**
+ * Looks whether anything was written to the margins behind slices, where the CPU sees them: see
+ * slicepool_allocator_config.debug_margin.
+ *
+ * @param failure  may be NULL; memory and value tell where
+ * @return SLICEPOOL_ERROR_MARGIN_DAMAGED for the first that was, which is mended, so that the next call tells of the next;
+ *         SLICEPOOL_ERROR_INVALID_ARGUMENT
+ *
+ * Threads: any. Cost: in proportion to the slices; one of them per lock hold.
+ */
+slicepool_result slicepool_check_margins(slicepool_allocator *allocator,
+                                         slicepool_failure *failure);
 
 /** sizeof(slicepool_statistics) as the library sees it, for bindings. */
 uint32_t slicepool_sizeof_statistics(void);
@@ -1242,23 +1717,27 @@ slicepool_result slicepool_struct_default(void *object,
 
 /* Defaults of the structs of this header: every field zero, struct_size set. */
 #define SLICEPOOL_FAILURE_INIT \
-  { (uint32_t)sizeof(slicepool_failure), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL }
+  { (uint32_t)sizeof(slicepool_failure), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL }
 #define SLICEPOOL_DEVICE_INIT \
-  { (uint32_t)sizeof(slicepool_device), 0, NULL, NULL, NULL, NULL }
+  { (uint32_t)sizeof(slicepool_device), 0, NULL, NULL, NULL, NULL, NULL, NULL }
 #define SLICEPOOL_HOST_INIT \
   { (uint32_t)sizeof(slicepool_host), 0, NULL, NULL, NULL, NULL, NULL, NULL }
 #define SLICEPOOL_POOL_OPTIONS_INIT \
   { (uint32_t)sizeof(slicepool_pool_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 #define SLICEPOOL_LAYOUT_PROPERTIES_INIT \
   { (uint32_t)sizeof(slicepool_layout_properties), 0, 0, 0, 0 }
+#define SLICEPOOL_BUDGET_CONFIG_INIT \
+  { (uint32_t)sizeof(slicepool_budget_config), 0, 0, NULL, NULL }
+#define SLICEPOOL_BUDGET_STATISTICS_INIT \
+  { (uint32_t)sizeof(slicepool_budget_statistics), 0, 0, 0, 0, 0, 0, 0, 0 }
 #define SLICEPOOL_ALLOCATOR_CONFIG_INIT \
-  { (uint32_t)sizeof(slicepool_allocator_config), 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL }
+  { (uint32_t)sizeof(slicepool_allocator_config), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL }
 #define SLICEPOOL_REQUEST_INIT \
   { (uint32_t)sizeof(slicepool_request), 0, 0, 0, 0, 0, NULL, NULL }
 #define SLICEPOOL_SLICE_INIT \
   { (uint32_t)sizeof(slicepool_slice), 0, 0, 0, 0, 0, 0, NULL, NULL }
 #define SLICEPOOL_STATISTICS_INIT \
-  { (uint32_t)sizeof(slicepool_statistics), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+  { (uint32_t)sizeof(slicepool_statistics), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 #define SLICEPOOL_SPACE_CONFIG_INIT \
   { (uint32_t)sizeof(slicepool_space_config), 0, 0, 0, NULL, NULL }
 #define SLICEPOOL_SPACE_SLICE_INIT \

@@ -1,6 +1,7 @@
 //! Allocators: creating, destroying, giving memory back.
 
 use crate::abi::{self, Refusal, Struct, invalid};
+use crate::budget::{self, limit, slicepool_budget};
 use crate::device::{CallbackDevice, slicepool_device};
 use crate::host::{self, slicepool_host};
 use crate::pool::{read_pools, slicepool_pool_options};
@@ -10,8 +11,8 @@ use core::ffi::c_void;
 use core::ptr::NonNull;
 use slicepool_core::layout::{self, PoolList, Properties};
 use slicepool_core::{
-    Allocator, AllocatorOptions, DeviceFault, Error, HostMemory, LiveSlices, LockKind, MemoryType, block_bytes,
-    block_bytes_of,
+    Allocator, AllocatorOptions, Debugging, DeviceFault, Error, HostMemory, LiveSlices, LockKind, MemoryType,
+    block_bytes, block_bytes_of,
 };
 
 /// The caller lets one thread at a time into the allocator: no lock is taken.
@@ -20,8 +21,14 @@ pub const SLICEPOOL_ALLOCATOR_EXTERNALLY_SYNCHRONIZED: u32 = 1;
 /// page or than all pages may be, pages larger than the cap, a max_alloc_size or max_page_size above max_page or what a
 /// page can have.
 pub const SLICEPOOL_ALLOCATOR_VALIDATE: u32 = 2;
+/// Everything is placed and counted as always, but the device is not called before slicepool_resolve() asks for a slice's
+/// memory. For measuring what a program needs. Caps of pools hold; the other limits count only what has been resolved.
+pub const SLICEPOOL_ALLOCATOR_DRY_RUN: u32 = 4;
+/// Slices that the CPU sees are filled with the byte 0xDC when they are handed out, and with 0xEF when they are freed, or
+/// when what they waited for has passed. For finding programs' faults; slow.
+pub const SLICEPOOL_ALLOCATOR_DEBUG_FILL: u32 = 8;
 
-/// Destroy although slices are live.
+/// Destroy although slices are live or pending. Those with SLICEPOOL_REQUEST_SCRUB are overwritten if that works at once.
 pub const SLICEPOOL_DESTROY_FORCE: u32 = 1;
 /// Abandon in a forked child: callbacks that the parent's threads were running at the fork do not count.
 pub const SLICEPOOL_ABANDON_FORKED: u32 = 1;
@@ -41,20 +48,34 @@ pub struct slicepool_allocator_config {
     pub page_alignment: u64,
     /// Bytes of the heap that pages come from; 0: not known. Counts where pool_count is 0.
     pub heap_size: u64,
+    /// Bytes that the allocator may hold from the device, pages that are just being taken and those that the device does not
+    /// take back included; 0: as many as it gives.
+    pub max_bytes: u64,
+    /// Granule of the pool of slices with SLICEPOOL_REQUEST_PERSISTENT; 0: 256, and slicepool_allocator_bytes_needed() does
+    /// not count on there being any.
+    pub persistent_granule: u64,
+    /// Bytes behind each slice that belong to nobody, at most 1 MiB, rounded up to the granule; 0: none. Where the CPU sees
+    /// them they are filled with the byte 0xFD, and looked at when the slice is freed and by slicepool_check_margins(). For
+    /// finding programs' faults; slow.
+    pub debug_margin: u64,
     /// Number of pools, at most 32; 0: those of slicepool_layout_adaptive().
     pub pool_count: u32,
     /// A request that would fit into a page which another call is just getting waits for it this many back-off steps
     /// before it gets its own, or is refused at the cap; 0: 32. A step is what the spin lock does between two tries: some
     /// microseconds at most, or giving up the CPU once. A device that takes longer is not waited for to the end.
     pub growth_wait_steps: u32,
+    /// Pages that the allocator may hold, counted as for max_bytes; 0: any number.
+    pub max_pages: u32,
+    /// 0.
+    pub reserved: u32,
     /// The pools, in the order in which they are tried.
     pub pools: *const slicepool_pool_options,
     /// Host memory and lock; NULL: the C library's memory, and a spin lock that yields.
     pub host: *const slicepool_host,
+    /// Limits shared with other allocators; NULL: none. The allocator becomes one of its owners.
+    pub budget: *mut slicepool_budget,
     /// Where the details of a failed creation go; may be NULL.
     pub failure: *mut slicepool_failure,
-    /// NULL.
-    pub reserved: *mut c_void,
 }
 
 // SAFETY: repr(C), no padding on any target (checked by the layout tests), plain numbers and pointers.
@@ -81,7 +102,7 @@ impl slicepool_allocator {
 /// What a config says about pools and pages, in core's words.
 struct Plan {
     pools: PoolList,
-    memory_type: MemoryType,
+    options: AllocatorOptions,
 }
 
 impl Plan {
@@ -89,12 +110,15 @@ impl Plan {
     /// `config.pools` points to `config.pool_count` structs of equal size.
     #[cold]
     unsafe fn read(config: &slicepool_allocator_config) -> Result<Self, Refusal> {
-        const KNOWN: u32 = SLICEPOOL_ALLOCATOR_EXTERNALLY_SYNCHRONIZED | SLICEPOOL_ALLOCATOR_VALIDATE;
+        const KNOWN: u32 = SLICEPOOL_ALLOCATOR_EXTERNALLY_SYNCHRONIZED
+            | SLICEPOOL_ALLOCATOR_VALIDATE
+            | SLICEPOOL_ALLOCATOR_DRY_RUN
+            | SLICEPOOL_ALLOCATOR_DEBUG_FILL;
         if config.flags & !KNOWN != 0 {
             return Err(invalid(c"flags", u64::from(config.flags)));
         }
-        if !config.reserved.is_null() {
-            return Err(invalid(c"reserved", config.reserved.addr() as u64));
+        if config.reserved != 0 {
+            return Err(invalid(c"reserved", u64::from(config.reserved)));
         }
         let mut memory_type = MemoryType::default();
         if config.max_page != 0 {
@@ -119,7 +143,16 @@ impl Plan {
         if config.flags & SLICEPOOL_ALLOCATOR_VALIDATE != 0 {
             pools.iter().try_for_each(|pool| pool.validate(&memory_type))?;
         }
-        Ok(Self { pools, memory_type })
+        let mut options = AllocatorOptions::default().with_memory_type(memory_type);
+        options.max_bytes = limit(config.max_bytes);
+        options.max_pages = limit(config.max_pages);
+        options.persistent_granule = limit(config.persistent_granule);
+        options.dry_run = config.flags & SLICEPOOL_ALLOCATOR_DRY_RUN != 0;
+        options.debugging = Debugging::new(config.flags & SLICEPOOL_ALLOCATOR_DEBUG_FILL != 0, config.debug_margin);
+        if config.growth_wait_steps != 0 {
+            options.growth_wait_steps = config.growth_wait_steps;
+        }
+        Ok(Self { pools, options })
     }
 }
 
@@ -159,10 +192,10 @@ unsafe fn create(
             block.map_err(|_| Error::OutOfHostMemory { bytes: bytes as u64 })?
         }
     };
-    let mut options =
-        AllocatorOptions::default().with_memory(memory).with_lock(lock).with_memory_type(plan.memory_type);
-    if config.growth_wait_steps != 0 {
-        options = options.with_growth_wait_steps(config.growth_wait_steps);
+    let mut options = plan.options.with_memory(memory).with_lock(lock);
+    if !config.budget.is_null() {
+        // SAFETY: the contract of the public function.
+        options = options.with_budget(&*unsafe { budget::get(config.budget)? });
     }
     let inner = Allocator::try_new(device, &plan.pools, options)?;
     let object = host::place(memory, slicepool_allocator { inner, memory }).map_err(|(_, refusal)| refusal)?;
@@ -243,8 +276,9 @@ pub unsafe extern "C" fn slicepool_allocator_create_in(
 /// every 16.7 million frees of it.
 ///
 /// @param config  as for slicepool_allocator_create_in(); may be NULL
-/// @param slices  the most slices that are live at a time
+/// @param slices  the most slices that are live or pending at a time
 /// @param pages   the most pages that are held at a time, of all pools together, those being taken included
+/// @param timelines  the most timelines that slices have waited for, and that are not forgotten
 /// @param bytes   set on success
 /// @return as slicepool_allocator_create(); SLICEPOOL_ERROR_TOO_MANY_SLICES above the slots a pool
 ///         can have
@@ -255,6 +289,7 @@ pub unsafe extern "C" fn slicepool_allocator_bytes_needed(
     config: *const slicepool_allocator_config,
     slices: u32,
     pages: u32,
+    timelines: u32,
     bytes: *mut u64,
 ) -> slicepool_result {
     // SAFETY: the caller passes what the header demands.
@@ -266,7 +301,7 @@ pub unsafe extern "C" fn slicepool_allocator_bytes_needed(
         let outcome = (|| {
             let bytes = abi::out(bytes, c"bytes")?;
             let plan = Plan::read(&config)?;
-            let books = block_bytes(&plan.pools, &plan.memory_type, slices, pages)?;
+            let books = block_bytes(&plan.pools, &plan.options, slices, pages, timelines)?;
             bytes.write(books.saturating_add(block_bytes_of(Layout::new::<slicepool_allocator>())));
             Ok(())
         })();
@@ -279,7 +314,7 @@ pub unsafe extern "C" fn slicepool_allocator_bytes_needed(
 /// @param allocator  not used by anybody else any more, unless the call fails
 /// @param flags      SLICEPOOL_DESTROY_FORCE: also if slices are live or the device refuses a page
 /// @param failure    may be NULL
-/// @return SLICEPOOL_ERROR_BUSY while slices are live, or a callback of this allocator is running (so from within
+/// @return SLICEPOOL_ERROR_BUSY while slices are live or pending, or a callback of this allocator is running (so from within
 ///         one, FORCE or not); SLICEPOOL_ERROR_DEVICE_FAILED if the device refuses to take a page back.
 ///         The allocator and its slices are as usable as before then; a refused page counts as stuck.
 ///
@@ -335,7 +370,12 @@ pub unsafe extern "C" fn slicepool_allocator_abandon(
                 inner.can_destroy(LiveSlices::Free)?;
             }
             let memory = (*allocator).memory;
-            host::take(memory, allocator).inner.abandon();
+            let inner = host::take(memory, allocator).inner;
+            if flags & SLICEPOOL_ABANDON_FORKED != 0 {
+                inner.abandon_forked();
+            } else {
+                inner.abandon();
+            }
             Ok(())
         })()
     })
@@ -345,7 +385,7 @@ pub unsafe extern "C" fn slicepool_allocator_abandon(
 /// at least `min_keep_bytes` stay reserved; asks again for pages that the device has refused to take back.
 ///
 /// Of each pool the page that has held nothing the longest is looked at: where that one is too large to go, others of its
-/// pool stay too.
+/// pool stay too. Pages of persistent slices are neither given back nor counted.
 ///
 /// @param failure  may be NULL
 /// @return SLICEPOOL_ERROR_DEVICE_FAILED if the device refuses a page: the others have been given back, that one is
@@ -365,7 +405,8 @@ pub unsafe extern "C" fn slicepool_trim(
     }
 }
 
-/// Gives every page that holds nothing back to the device. Handles of live slices stay valid.
+/// Gives every page that holds nothing back to the device, those of persistent slices too. Handles of live slices stay
+/// valid.
 ///
 /// @param failure  may be NULL
 /// @return as slicepool_trim()

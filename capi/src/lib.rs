@@ -22,9 +22,15 @@ pub mod host;
 
 pub mod pool;
 
+pub mod budget;
+
 pub mod allocator;
 
 pub mod slice;
+
+pub mod waiting;
+
+pub mod planning;
 
 pub mod statistics;
 

@@ -211,6 +211,35 @@ pub(crate) unsafe fn read_pools(pools: *const slicepool_pool_options, count: u32
 /// Hands a list of pools out.
 ///
 /// # Safety
+/// `pools` has room for `capacity` elements as large as the first says.
+#[cold]
+pub(crate) unsafe fn write_pools(
+    list: &PoolList,
+    pools: *mut slicepool_pool_options,
+    capacity: u32,
+    count: *mut u32,
+) -> Result<(), Refusal> {
+    let count = abi::out(count, c"count")?;
+    // SAFETY: passed on from the caller.
+    let stride = if capacity == 0 { 0 } else { unsafe { abi::struct_size(pools)? } };
+    if list.len() <= capacity as usize {
+        for (i, pool) in list.iter().enumerate() {
+            // SAFETY: the element is one of the `capacity` ones. Those after the first need not be initialised.
+            unsafe {
+                let at = pools.byte_add(stride as usize * i);
+                abi::zero(at, stride);
+                abi::write(at, stride, &slicepool_pool_options::from(pool));
+            }
+        }
+    }
+    // SAFETY: not NULL, the caller provides it.
+    unsafe { count.write(list.len() as u32) };
+    Ok(())
+}
+
+/// Hands a list of pools out that depends on properties.
+///
+/// # Safety
 /// `properties` is NULL or a struct; `pools` has room for `capacity` elements as large as the first says.
 unsafe fn write_layout(
     make: fn(&Properties) -> Result<PoolList, Error>,
@@ -222,9 +251,6 @@ unsafe fn write_layout(
     let outcome = (|| {
         // SAFETY: passed on from the caller.
         let given = if properties.is_null() { abi::zeroed() } else { unsafe { abi::read(properties)? } };
-        let count = abi::out(count, c"count")?;
-        // SAFETY: passed on from the caller.
-        let stride = if capacity == 0 { 0 } else { unsafe { abi::struct_size(pools)? } };
         if given.reserved != 0 {
             return Err(invalid(c"reserved", u64::from(given.reserved)));
         }
@@ -236,19 +262,8 @@ unsafe fn write_layout(
             properties.heap_size = given.heap_size;
         }
         let list = make(&properties)?;
-        if list.len() <= capacity as usize {
-            for (i, pool) in list.iter().enumerate() {
-                // SAFETY: the element is one of the `capacity` ones. Those after the first need not be initialised.
-                unsafe {
-                    let at = pools.byte_add(stride as usize * i);
-                    abi::zero(at, stride);
-                    abi::write(at, stride, &slicepool_pool_options::from(pool));
-                }
-            }
-        }
-        // SAFETY: not NULL, the caller provides it.
-        unsafe { count.write(list.len() as u32) };
-        Ok(())
+        // SAFETY: passed on from the caller.
+        unsafe { write_pools(&list, pools, capacity, count) }
     })();
     finish(outcome)
 }

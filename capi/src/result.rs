@@ -21,22 +21,32 @@ pub const SLICEPOOL_ERROR_TOO_LARGE: i32 = -4;
 /// The pool is at its cap, or the space is full. Freeing may help; and if slicepool_failure.in_flight is not 0, so may
 /// trying again: pages are just being taken from the device or given back.
 pub const SLICEPOOL_ERROR_POOL_CAPACITY_EXCEEDED: i32 = -5;
+/// A page would take the allocator, or those that share its budget, above the bytes they may hold.
+pub const SLICEPOOL_ERROR_BUDGET_EXCEEDED: i32 = -6;
+/// As many pages are held as the allocator, or those that share its budget, may hold.
+pub const SLICEPOOL_ERROR_PAGE_COUNT_EXCEEDED: i32 = -7;
 /// The device has no memory left. Also what a device callback answers to say so.
 pub const SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY: i32 = -8;
 /// The device failed, or broke a rule of its callbacks. Also what a device callback answers to say so.
 pub const SLICEPOOL_ERROR_DEVICE_FAILED: i32 = -9;
 /// The host has no memory left for bookkeeping.
 pub const SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY: i32 = -10;
-/// Slices are live, or a callback is running: the object cannot go away now.
+/// Slices are live or wait for the device, or a callback is running: the object cannot go away now.
 pub const SLICEPOOL_ERROR_BUSY: i32 = -11;
-/// This library does not do what was asked.
+/// The device lacks the callback that is needed, or the library does not do what was asked.
 pub const SLICEPOOL_ERROR_NOT_SUPPORTED: i32 = -12;
 /// A struct uses fields that this version of the library does not know.
 pub const SLICEPOOL_ERROR_VERSION_MISMATCH: i32 = -13;
+/// The device has no memory for a page of a dry run: the plan is larger than the device.
+pub const SLICEPOOL_ERROR_MAPPING_FAILED: i32 = -14;
+/// The pools hold slices, so others cannot take their place.
+pub const SLICEPOOL_ERROR_POOLS_IN_USE: i32 = -15;
 /// All slots of a pool are taken: there are 13.6 million for its slices and the holes between them.
 pub const SLICEPOOL_ERROR_TOO_MANY_SLICES: i32 = -16;
 /// A slice cannot grow where it lies: what follows it is in use.
 pub const SLICEPOOL_ERROR_NO_ROOM: i32 = -20;
+/// Something was written behind the end of a slice, to its margin: see slicepool_allocator_config.debug_margin.
+pub const SLICEPOOL_ERROR_MARGIN_DAMAGED: i32 = -21;
 
 /// In `slicepool_failure.device_fault`: the device is not to blame.
 pub const SLICEPOOL_DEVICE_FAULT_NONE: u32 = 0;
@@ -64,14 +74,20 @@ pub struct slicepool_failure {
     pub result: i32,
     /// Bytes asked for: by the request, or from the device for its page, or from the host.
     pub size: u64,
-    /// The most that could have been asked for: the cap of the pool, the limit of a request, the room of a slice.
+    /// The most that could have been asked for: the cap of the pool, the limit of a request, the room of a slice; or held:
+    /// the bytes or pages of a budget.
     pub limit: u64,
-    /// Requested bytes of live slices.
+    /// Requested bytes of live slices; bytes that are held, for SLICEPOOL_ERROR_BUDGET_EXCEEDED.
     pub in_use: u64,
+    /// Bytes of slices that were freed but wait for the device; for SLICEPOOL_ERROR_BUSY their number.
+    pub pending: u64,
     /// A free range of at least this many bytes exists; slicepool_largest_free() is exact.
     pub largest_free: u64,
-    /// The value that was refused, for SLICEPOOL_ERROR_INVALID_ARGUMENT.
+    /// The value that was refused, for SLICEPOOL_ERROR_INVALID_ARGUMENT; where the damage begins, from the start of the page,
+    /// for SLICEPOOL_ERROR_MARGIN_DAMAGED.
     pub value: u64,
+    /// Handle of the page, for SLICEPOOL_ERROR_MARGIN_DAMAGED.
+    pub memory: u64,
     /// Live slices, for SLICEPOOL_ERROR_BUSY.
     pub live: u64,
     /// Pages being taken from the device or given back, or callbacks running, at that moment.
@@ -83,7 +99,7 @@ pub struct slicepool_failure {
     pub device_code: i32,
     /// A SLICEPOOL_DEVICE_FAULT_ code.
     pub device_fault: u32,
-    /// Name of the argument or field that was refused: a static string, or NULL.
+    /// Name of the argument or field that was refused, or of what is not supported: a static string, or NULL.
     pub field: *const c_char,
     /// NULL.
     pub reserved: *mut c_void,
@@ -101,8 +117,10 @@ impl slicepool_failure {
         size: 0,
         limit: 0,
         in_use: 0,
+        pending: 0,
         largest_free: 0,
         value: 0,
+        memory: 0,
         live: 0,
         in_flight: 0,
         index: 0,
@@ -111,6 +129,11 @@ impl slicepool_failure {
         field: ptr::null(),
         reserved: ptr::null_mut(),
     };
+}
+
+/// The result code of an error.
+pub(crate) fn code_of(error: Error) -> slicepool_result {
+    describe(&Refusal::Error(error)).result
 }
 
 /// The result code of a refusal, and its details.
@@ -136,13 +159,43 @@ fn describe(refusal: &Refusal) -> slicepool_failure {
             failure.limit = limit;
             SLICEPOOL_ERROR_TOO_LARGE
         }
-        Error::PoolCapacityExceeded { size, capacity, in_use, largest_free, growths_in_flight } => {
+        Error::PoolCapacityExceeded { size, capacity, in_use, pending, largest_free, growths_in_flight } => {
             failure.size = size;
             failure.limit = capacity;
             failure.in_use = in_use;
+            failure.pending = pending;
             failure.largest_free = largest_free;
             failure.in_flight = growths_in_flight;
             SLICEPOOL_ERROR_POOL_CAPACITY_EXCEEDED
+        }
+        Error::BudgetExceeded { size, limit, reserved } => {
+            failure.size = size;
+            failure.limit = limit;
+            failure.in_use = reserved;
+            SLICEPOOL_ERROR_BUDGET_EXCEEDED
+        }
+        Error::PageCountExceeded { size, limit } => {
+            failure.size = size;
+            failure.limit = u64::from(limit);
+            SLICEPOOL_ERROR_PAGE_COUNT_EXCEEDED
+        }
+        Error::MappingFailed { size, code } => {
+            failure.size = size;
+            failure.device_code = code;
+            SLICEPOOL_ERROR_MAPPING_FAILED
+        }
+        Error::PoolsInUse { bytes } => {
+            failure.in_use = bytes;
+            SLICEPOOL_ERROR_POOLS_IN_USE
+        }
+        Error::NotSupported { what } => {
+            failure.field = what.as_ptr();
+            SLICEPOOL_ERROR_NOT_SUPPORTED
+        }
+        Error::MarginDamaged { memory, offset } => {
+            failure.memory = memory;
+            failure.value = offset;
+            SLICEPOOL_ERROR_MARGIN_DAMAGED
         }
         Error::OutOfDeviceMemory { size, code } => {
             failure.size = size;
@@ -165,8 +218,9 @@ fn describe(refusal: &Refusal) -> slicepool_failure {
             failure.size = bytes;
             SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY
         }
-        Error::Busy { live, in_use, in_flight } => {
+        Error::Busy { live, pending, in_use, in_flight } => {
             failure.live = live;
+            failure.pending = pending;
             failure.in_use = in_use;
             failure.in_flight = in_flight;
             SLICEPOOL_ERROR_BUSY
@@ -238,14 +292,19 @@ pub extern "C" fn slicepool_result_string(result: slicepool_result) -> *const c_
         SLICEPOOL_ERROR_FOREIGN_HANDLE => c"foreign handle: never given out by this object",
         SLICEPOOL_ERROR_TOO_LARGE => c"too large to be served ever",
         SLICEPOOL_ERROR_POOL_CAPACITY_EXCEEDED => c"pool capacity exceeded",
+        SLICEPOOL_ERROR_BUDGET_EXCEEDED => c"budget exceeded",
+        SLICEPOOL_ERROR_PAGE_COUNT_EXCEEDED => c"page count exceeded",
         SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY => c"out of device memory",
         SLICEPOOL_ERROR_DEVICE_FAILED => c"device failed",
         SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY => c"out of host memory",
-        SLICEPOOL_ERROR_BUSY => c"busy: slices are live or a callback is running",
+        SLICEPOOL_ERROR_BUSY => c"busy: slices are live or pending, or a callback is running",
         SLICEPOOL_ERROR_NOT_SUPPORTED => c"not supported",
         SLICEPOOL_ERROR_VERSION_MISMATCH => c"version mismatch: a struct is newer than the library",
+        SLICEPOOL_ERROR_MAPPING_FAILED => c"mapping failed: the plan is larger than the device",
+        SLICEPOOL_ERROR_POOLS_IN_USE => c"pools in use: they hold slices",
         SLICEPOOL_ERROR_TOO_MANY_SLICES => c"too many slices",
         SLICEPOOL_ERROR_NO_ROOM => c"no room: what follows the slice is in use",
+        SLICEPOOL_ERROR_MARGIN_DAMAGED => c"margin damaged: something was written behind the end of a slice",
         _ => c"unknown result",
     };
     text.as_ptr()

@@ -9,6 +9,18 @@ use slicepool_core::{Error, Request, Slice, SliceId};
 
 /// Only the pool of the request's `pool` may serve it.
 pub const SLICEPOOL_REQUEST_IN_POOL: u32 = 1;
+/// For what lives as long as the program: a device allocation of its own of exactly this size, so that no page of other
+/// slices is kept by it. Freed, it serves requests of the same size with this flag, and only slicepool_cleanup() gives it
+/// back. Not together with SLICEPOOL_REQUEST_IN_POOL.
+pub const SLICEPOOL_REQUEST_PERSISTENT: u32 = 2;
+/// The device fills the slice with zeros before it is handed out. Needs the callback `fill`.
+pub const SLICEPOOL_REQUEST_ZERO: u32 = 4;
+/// The device overwrites the slice with zeros after it was freed, before anything else is placed there. Needs the callback
+/// `fill`. What fails to be overwritten stays pending, and is tried again by slicepool_collect() and slicepool_trim().
+pub const SLICEPOOL_REQUEST_SCRUB: u32 = 8;
+
+/// In place of a pool's position: the pool of slices with SLICEPOOL_REQUEST_PERSISTENT.
+pub const SLICEPOOL_PERSISTENT_POOL: u32 = 4294967295;
 
 /// What a slice must be like. All zero but `struct_size` and `size` is a good start.
 #[repr(C)]
@@ -44,7 +56,7 @@ pub struct slicepool_slice {
     pub reserved: u32,
     /// What frees the slice; never 0, never given out again.
     pub id: u64,
-    /// Handle of the page, as the device filled it in.
+    /// Handle of the page, as the device filled it in; UINT64_MAX in a dry run until slicepool_resolve().
     pub memory: u64,
     /// Bytes from the start of the page.
     pub offset: u64,
@@ -75,13 +87,22 @@ impl slicepool_request {
         if self.flags | self.pool | self.reserved != 0 || !self.reserved_pointer.is_null() {
             self.check_unusual()?;
         }
-        let request = Request::new(self.size).aligned(if self.alignment == 0 { 1 } else { self.alignment });
-        Ok(if self.flags & SLICEPOOL_REQUEST_IN_POOL != 0 { request.in_pool(self.pool) } else { request })
+        let mut request = Request::new(self.size).aligned(if self.alignment == 0 { 1 } else { self.alignment });
+        if self.flags != 0 {
+            request.pool = (self.flags & SLICEPOOL_REQUEST_IN_POOL != 0).then_some(self.pool);
+            request.persistent = self.flags & SLICEPOOL_REQUEST_PERSISTENT != 0;
+            request.zero = self.flags & SLICEPOOL_REQUEST_ZERO != 0;
+            request.scrub = self.flags & SLICEPOOL_REQUEST_SCRUB != 0;
+        }
+        Ok(request)
     }
 
     #[cold]
     fn check_unusual(&self) -> Result<(), Refusal> {
-        if self.flags & !SLICEPOOL_REQUEST_IN_POOL != 0 {
+        const KNOWN: u32 =
+            SLICEPOOL_REQUEST_IN_POOL | SLICEPOOL_REQUEST_PERSISTENT | SLICEPOOL_REQUEST_ZERO | SLICEPOOL_REQUEST_SCRUB;
+        let (in_pool, persistent) = (SLICEPOOL_REQUEST_IN_POOL, SLICEPOOL_REQUEST_PERSISTENT);
+        if self.flags & !KNOWN != 0 || self.flags & (in_pool | persistent) == in_pool | persistent {
             return Err(invalid(c"flags", u64::from(self.flags)));
         }
         if self.flags & SLICEPOOL_REQUEST_IN_POOL == 0 && self.pool != 0 {
@@ -134,10 +155,19 @@ pub(crate) fn handle(id: u64) -> Result<SliceId, Refusal> {
 /// @param request  read only; request->failure gets the details of a failure
 /// @param slice    filled in on success; its struct_size must be set
 /// @return SLICEPOOL_ERROR_INVALID_ARGUMENT (size 0 where no pool takes it; an alignment that is no power of
-///         two or above the page alignment; a pool that does not exist; NULL; unknown flags), SLICEPOOL_ERROR_TOO_LARGE, SLICEPOOL_ERROR_POOL_CAPACITY_EXCEEDED,
-///         SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY, SLICEPOOL_ERROR_DEVICE_FAILED, SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY,
-///         SLICEPOOL_ERROR_TOO_MANY_SLICES, SLICEPOOL_ERROR_VERSION_MISMATCH, SLICEPOOL_ERROR_BUSY (from a callback
-///         while the allocator is being destroyed)
+///         two or above the page alignment; a pool that does not exist; NULL; unknown flags), SLICEPOOL_ERROR_TOO_LARGE,
+///         SLICEPOOL_ERROR_POOL_CAPACITY_EXCEEDED, SLICEPOOL_ERROR_BUDGET_EXCEEDED,
+///         SLICEPOOL_ERROR_PAGE_COUNT_EXCEEDED, SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY, SLICEPOOL_ERROR_DEVICE_FAILED,
+///         SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY, SLICEPOOL_ERROR_TOO_MANY_SLICES, SLICEPOOL_ERROR_NOT_SUPPORTED (ZERO or
+///         SCRUB without `fill`), SLICEPOOL_ERROR_VERSION_MISMATCH, SLICEPOOL_ERROR_BUSY (from a callback while the
+///         allocator is being destroyed). Where several pools refuse, the first of: host memory, device, budget, page
+///         count, pool capacity, too large
+///
+/// When memory that is held does not serve the request, these help, in this order: what the device says it is done with
+/// (`completed`); a page from the device, in pools whose pages grow also a smaller one; a look at every free range that
+/// could hold it; giving back pages that hold nothing, of any pool, those idle the longest first; the callback
+/// `out_of_memory`. After the device has had no memory for a page, it is not asked for one as large again for 64 requests
+/// that fail, twice as many after the next refusal, unless a page was given back or the allocator trimmed.
 ///
 /// Threads: any. Cost: constant if memory that is held serves the request by its size class; otherwise a look at 64 free
 /// ranges and one device call; and where no page can be had, a look at every free range that could hold it, 64 to 1,024 of
@@ -232,7 +262,7 @@ pub unsafe extern "C" fn slicepool_allocate_many(
 ///
 /// @param id  of a live slice; 0 is ignored
 /// @return SLICEPOOL_ERROR_STALE_HANDLE if it has been freed before, SLICEPOOL_ERROR_FOREIGN_HANDLE if it was never
-///         this allocator's; nothing changes then
+///         this allocator's, SLICEPOOL_ERROR_MARGIN_DAMAGED; nothing changes then
 ///
 /// Threads: any. Cost: constant.
 #[unsafe(no_mangle)]
@@ -267,7 +297,7 @@ pub unsafe extern "C" fn slicepool_free_many(
             Err(refusal) => (Err(refusal), 0),
             Ok(_) if count == 0 => (Ok(()), 0),
             Ok(_) if ids.is_null() => (Err(invalid(c"ids", 0)), 0),
-            Ok(inner) => split(inner.free_each(count, |i| SliceId::from_raw(ids.add(i as usize).read()))),
+            Ok(inner) => split(inner.free_after_each(count, |i| SliceId::from_raw(ids.add(i as usize).read()), &[])),
         };
         finish_with(outcome, index, failure)
     }
@@ -305,6 +335,7 @@ pub unsafe extern "C" fn slicepool_slice_get(
 ///                 much the pool takes
 /// @return SLICEPOOL_ERROR_NO_ROOM if what follows it is in use; SLICEPOOL_ERROR_STALE_HANDLE;
 ///         SLICEPOOL_ERROR_FOREIGN_HANDLE; SLICEPOOL_ERROR_INVALID_ARGUMENT; SLICEPOOL_ERROR_TOO_LARGE;
+///         SLICEPOOL_ERROR_NOT_SUPPORTED for slices with SLICEPOOL_REQUEST_SCRUB;
 ///         SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY; the slice is unchanged then
 ///
 /// Threads: any. Cost: constant.

@@ -3,7 +3,7 @@
 use crate::abi::{self, Struct, invalid};
 use crate::allocator::slicepool_allocator;
 use crate::pool::slicepool_pool_options;
-use crate::result::{finish, slicepool_result};
+use crate::result::{finish, finish_with, slicepool_failure, slicepool_result};
 use core::ffi::{c_char, c_void};
 use core::fmt::{self, Write};
 use core::ops::ControlFlow;
@@ -11,7 +11,7 @@ use slicepool_core::Statistics;
 
 /// Figures of a pool or of a whole allocator at one instant. Sizes are bytes.
 ///
-/// Always: reserved == in_use + padding + free + leaving + stuck.
+/// Always: reserved == in_use + padding + pending + free + leaving + stuck.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct slicepool_statistics {
@@ -19,18 +19,22 @@ pub struct slicepool_statistics {
     pub struct_size: u32,
     /// Pools of the allocator; 1 in the figures of a pool.
     pub pools: u32,
-    /// Held from the device.
+    /// Held from the device, or planned in a dry run.
     pub reserved_bytes: u64,
     /// Asked for by live slices.
     pub in_use_bytes: u64,
     /// Added to that by rounding to the granule, or to the page where every slice has its own.
     pub padding_bytes: u64,
+    /// In slices that were freed but wait for the device, rounding included.
+    pub pending_bytes: u64,
     /// In free ranges.
     pub free_bytes: u64,
     /// In pages that are on their way back to the device.
     pub leaving_bytes: u64,
     /// In pages that the device has refused to take back.
     pub stuck_bytes: u64,
+    /// Part of reserved_bytes that a dry run has not got from the device.
+    pub unmapped_bytes: u64,
     /// The most reserved_bytes has been.
     pub reserved_peak_bytes: u64,
     /// The most in_use_bytes has been. Of an allocator: the sum over its pools.
@@ -47,6 +51,8 @@ pub struct slicepool_statistics {
     pub device_deallocations: u64,
     /// Live slices.
     pub slices: u32,
+    /// Slices that were freed but wait for the device.
+    pub slices_pending: u32,
     /// Free ranges.
     pub free_ranges: u32,
     /// Pages held, those leaving or stuck apart.
@@ -55,6 +61,8 @@ pub struct slicepool_statistics {
     pub pages_idle: u32,
     /// Pages that the device has refused to take back.
     pub pages_stuck: u32,
+    /// Pages of a dry run that it has not got from the device.
+    pub pages_unmapped: u32,
     /// The most `pages` has been.
     pub pages_peak: u32,
     /// Pages being taken from the device.
@@ -63,15 +71,22 @@ pub struct slicepool_statistics {
     pub reserved: u32,
 }
 
+/// In `slicepool_range.kind`: free memory.
+pub const SLICEPOOL_RANGE_FREE: u32 = 0;
+/// A live slice.
+pub const SLICEPOOL_RANGE_SLICE: u32 = 1;
+/// A slice that was freed but waits for the device.
+pub const SLICEPOOL_RANGE_PENDING: u32 = 2;
+
 /// A range that slicepool_walk() shows: a slice, or free memory.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct slicepool_range {
     /// sizeof(slicepool_range) as the library knows it.
     pub struct_size: u32,
-    /// Index of the pool.
-    pub pool: u32,
-    /// Handle of the slice, 0 for free memory.
+    /// A SLICEPOOL_RANGE_ kind.
+    pub kind: u32,
+    /// Handle of the slice; 0 for free memory, and for a slice that waits for the device.
     pub id: u64,
     /// Handle of the page.
     pub memory: u64,
@@ -79,10 +94,14 @@ pub struct slicepool_range {
     pub offset: u64,
     /// Bytes of the range.
     pub size: u64,
-    /// Bytes asked for, 0 for free memory.
+    /// Bytes asked for by a live slice, otherwise 0.
     pub requested: u64,
     /// Address of the range as the device sees it, 0 if the device gives none.
     pub address: u64,
+    /// Index of the pool; SLICEPOOL_PERSISTENT_POOL for persistent slices.
+    pub pool: u32,
+    /// 0.
+    pub reserved: u32,
 }
 
 // SAFETY: repr(C), no padding on any target (checked by the layout tests), plain numbers.
@@ -110,9 +129,11 @@ fn filled(figures: &Statistics, pools: u32) -> slicepool_statistics {
         reserved_bytes: figures.reserved,
         in_use_bytes: figures.in_use,
         padding_bytes: figures.padding,
+        pending_bytes: figures.pending,
         free_bytes: figures.free,
         leaving_bytes: figures.leaving,
         stuck_bytes: figures.stuck,
+        unmapped_bytes: figures.unmapped,
         reserved_peak_bytes: figures.reserved_peak,
         in_use_peak_bytes: figures.in_use_peak,
         largest_allocation_bytes: figures.largest_allocation,
@@ -121,10 +142,12 @@ fn filled(figures: &Statistics, pools: u32) -> slicepool_statistics {
         device_allocations: figures.device_allocations,
         device_deallocations: figures.device_deallocations,
         slices: figures.slices,
+        slices_pending: figures.slices_pending,
         free_ranges: figures.free_ranges,
         pages: figures.pages,
         pages_idle: figures.pages_idle,
         pages_stuck: figures.pages_stuck,
+        pages_unmapped: figures.pages_unmapped,
         pages_peak: figures.pages_peak,
         growths_in_flight: figures.growths_in_flight,
         reserved: 0,
@@ -155,7 +178,8 @@ pub unsafe extern "C" fn slicepool_statistics_get(
 
 /// Figures of one pool at one instant.
 ///
-/// @param pool        position in the list of pools the allocator was created with
+/// @param pool        position in the list of pools; SLICEPOOL_PERSISTENT_POOL: that of persistent slices, once there has
+///                    been one
 /// @param statistics  filled in; its struct_size must be set
 /// @return SLICEPOOL_ERROR_INVALID_ARGUMENT
 ///
@@ -178,9 +202,9 @@ pub unsafe extern "C" fn slicepool_pool_statistics_get(
     })
 }
 
-/// A pool's configuration as it is in effect: after rounding, clamping and defaults. Never changes.
+/// A pool's configuration as it is in effect: after rounding, clamping and defaults.
 ///
-/// @param pool     position in the list of pools the allocator was created with
+/// @param pool     as for slicepool_pool_statistics_get()
 /// @param options  filled in; its struct_size must be set
 /// @return SLICEPOOL_ERROR_INVALID_ARGUMENT
 ///
@@ -226,7 +250,13 @@ pub unsafe extern "C" fn slicepool_walk(
             let _ = inner.walk(|range| {
                 let range = slicepool_range {
                     struct_size: size_of::<slicepool_range>() as u32,
+                    kind: match (range.id, range.pending) {
+                        (Some(_), _) => SLICEPOOL_RANGE_SLICE,
+                        (None, true) => SLICEPOOL_RANGE_PENDING,
+                        (None, false) => SLICEPOOL_RANGE_FREE,
+                    },
                     pool: range.pool,
+                    reserved: 0,
                     id: range.id.map_or(0, slicepool_core::SliceId::to_raw),
                     memory: range.memory,
                     offset: range.offset,
@@ -305,6 +335,26 @@ pub unsafe extern "C" fn slicepool_report_json(
             Ok(())
         })()
     })
+}
+
+/// Looks whether anything was written to the margins behind slices, where the CPU sees them: see
+/// slicepool_allocator_config.debug_margin.
+///
+/// @param failure  may be NULL; memory and value tell where
+/// @return SLICEPOOL_ERROR_MARGIN_DAMAGED for the first that was, which is mended, so that the next call tells of the next;
+///         SLICEPOOL_ERROR_INVALID_ARGUMENT
+///
+/// Threads: any. Cost: in proportion to the slices; one of them per lock hold.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slicepool_check_margins(
+    allocator: *mut slicepool_allocator,
+    failure: *mut slicepool_failure,
+) -> slicepool_result {
+    // SAFETY: the caller passes what the header demands.
+    unsafe {
+        let outcome = slicepool_allocator::get(allocator).and_then(|it| Ok(it.check_margins()?));
+        finish_with(outcome, 0, failure)
+    }
 }
 
 /// sizeof(slicepool_statistics) as the library sees it, for bindings.

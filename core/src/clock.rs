@@ -15,6 +15,8 @@ pub(crate) struct Clock {
     next_check: AtomicU32,
     /// For the call that gives aged pages back.
     pub(crate) ageing: Turn,
+    /// For the call that gives pages back which others want.
+    pub(crate) giving_way: Turn,
 }
 
 /// The right to give pages back for one reason, for one call at a time: others, and those that callbacks make, leave it
@@ -46,7 +48,13 @@ impl Drop for Taken<'_> {
 impl Clock {
     pub(crate) fn new() -> Self {
         let zero = || AtomicU32::new(0);
-        Self { allocations: zero(), idle_events: zero(), next_check: zero(), ageing: Turn::new() }
+        Self {
+            allocations: zero(),
+            idle_events: zero(),
+            next_check: zero(),
+            ageing: Turn::new(),
+            giving_way: Turn::new(),
+        }
     }
 
     /// Counts an allocation; answers the count if a check is due.
@@ -64,6 +72,12 @@ impl Clock {
         let now = self.idle_events.load(Ordering::Relaxed).wrapping_add(1);
         self.idle_events.store(now, Ordering::Relaxed);
         now
+    }
+
+    /// Counts from 0 again, as for new pools. The next check is due at that count of allocations.
+    pub(crate) fn restart(&mut self, next_check: u32) {
+        *self = Self::new();
+        self.set_next_check(next_check);
     }
 
     /// The next check is due at that count of allocations.

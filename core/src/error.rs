@@ -34,10 +34,28 @@ pub enum Error {
         capacity: u64,
         /// Requested bytes of all live slices of the pool.
         in_use: u64,
+        /// Bytes of slices that were freed but wait for the device.
+        pending: u64,
         /// A free slice of at least this many bytes exists; the exact largest is a query of its own.
         largest_free: u64,
         /// Pages being taken from the device, or given back, by other calls at that moment: if any, trying again may help.
         growths_in_flight: u32,
+    },
+    /// A page would take the allocator, or those that share its budget, above the bytes they may hold.
+    BudgetExceeded {
+        /// Bytes of the page.
+        size: u64,
+        /// Bytes that may be held.
+        limit: u64,
+        /// Bytes that are held, or just being taken.
+        reserved: u64,
+    },
+    /// As many pages are held as the allocator, or those that share its budget, may hold.
+    PageCountExceeded {
+        /// Bytes of the page.
+        size: u64,
+        /// Pages that may be held.
+        limit: u32,
     },
     /// The device has no memory left.
     OutOfDeviceMemory {
@@ -62,6 +80,8 @@ pub enum Error {
     Busy {
         /// Live slices.
         live: u64,
+        /// Slices that were freed but wait for the device.
+        pending: u64,
         /// Requested bytes of the live slices.
         in_use: u64,
         /// Callbacks and growths in flight.
@@ -73,6 +93,30 @@ pub enum Error {
         size: u64,
         /// Bytes the slice could have where it lies.
         available: u64,
+    },
+    /// The device has no memory for a page of a dry run: the plan is larger than the device.
+    MappingFailed {
+        /// Bytes of the page.
+        size: u64,
+        /// The device's own code.
+        code: i32,
+    },
+    /// The pools hold slices that are live or wait for the device, so others cannot take their place.
+    PoolsInUse {
+        /// Bytes of these slices as they lie in their pages.
+        bytes: u64,
+    },
+    /// The device cannot do what was asked.
+    NotSupported {
+        /// The callback that it lacks, or what else it is that cannot be done.
+        what: &'static CStr,
+    },
+    /// Something was written behind the end of a slice: its margin is damaged.
+    MarginDamaged {
+        /// Handle of the page's device memory.
+        memory: u64,
+        /// The first damaged byte, counted from the start of the page.
+        offset: u64,
     },
     /// All slots for slices are taken (or, after 16.7 million frees each, worn out).
     TooManySlices {
@@ -110,18 +154,31 @@ impl fmt::Display for Error {
             Error::TooLarge { size, limit } => {
                 write!(f, "too large: {size} bytes asked for, at most {limit} can be served")
             }
-            Error::PoolCapacityExceeded { size, capacity, in_use, largest_free, growths_in_flight } => write!(
+            Error::PoolCapacityExceeded { size, capacity, in_use, pending, largest_free, growths_in_flight } => write!(
                 f,
-                "pool capacity exceeded: {size} bytes asked for, {in_use} of {capacity} in use, \
+                "pool capacity exceeded: {size} bytes asked for, {in_use} of {capacity} in use, {pending} pending, \
                  a hole of at least {largest_free} bytes, {growths_in_flight} growths in flight"
             ),
+            Error::BudgetExceeded { size, limit, reserved } => {
+                write!(f, "budget exceeded: a page of {size} bytes, {reserved} of {limit} held")
+            }
+            Error::PageCountExceeded { limit, .. } => write!(f, "page count exceeded: {limit} pages are held"),
             Error::OutOfDeviceMemory { size, code } => {
                 write!(f, "out of device memory: a page of {size} bytes was refused with code {code}")
             }
             Error::DeviceFailed { fault, code } => write!(f, "device failed: {fault:?}, code {code}"),
             Error::OutOfHostMemory { bytes } => write!(f, "out of host memory: {bytes} bytes asked for"),
-            Error::Busy { live, in_use, in_flight } => {
-                write!(f, "busy: {live} live slices with {in_use} bytes, {in_flight} callbacks in flight")
+            Error::Busy { live, pending, in_use, in_flight } => write!(
+                f,
+                "busy: {live} live slices with {in_use} bytes, {pending} pending, {in_flight} callbacks in flight"
+            ),
+            Error::MappingFailed { size, code } => {
+                write!(f, "mapping failed: a page of {size} bytes was refused with code {code}")
+            }
+            Error::PoolsInUse { bytes } => write!(f, "pools in use: slices of {bytes} bytes are live or pending"),
+            Error::NotSupported { what } => write!(f, "not supported: {}", what.to_str().unwrap_or("?")),
+            Error::MarginDamaged { memory, offset } => {
+                write!(f, "margin damaged: something was written at {offset} of page {memory:#x}")
             }
             Error::NoRoom { size, available } => {
                 write!(f, "no room: {size} bytes asked for, {available} available in place")

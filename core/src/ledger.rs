@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 use crate::allocator::sizing::Needs;
+use crate::budget::Account;
 use crate::device::DeviceMemory;
 use crate::error::Error;
 use crate::metadata::HostMemory;
@@ -54,6 +55,8 @@ pub(crate) struct Ledger {
     /// Entries promised to device calls in flight.
     promised: usize,
     held: Held,
+    /// The allocator's own limits.
+    account: Account,
 }
 
 /// What all pools of an allocator hold together, and the most that has been.
@@ -85,6 +88,12 @@ impl Held {
         self.pages -= 1;
     }
 
+    /// What is held now is the most that has been, as far as anybody remembers.
+    pub(crate) fn forget_peaks(&mut self) {
+        self.bytes_peak = self.bytes;
+        self.pages_peak = self.pages;
+    }
+
     /// A page has left.
     pub(crate) fn end_return(&mut self, bytes: u64) {
         self.bytes = self.bytes.saturating_sub(if cfg!(slicepool_canary = "held_for_ever") { 0 } else { bytes });
@@ -92,8 +101,8 @@ impl Held {
 }
 
 impl Ledger {
-    pub(crate) fn new(memory: HostMemory) -> Self {
-        Self { table: HashTable::new_in(memory), old: None, promised: 0, held: Held::default() }
+    pub(crate) fn new(memory: HostMemory, account: Account) -> Self {
+        Self { table: HashTable::new_in(memory), old: None, promised: 0, held: Held::default(), account }
     }
 
     /// The most host memory that a ledger of `pages` pages asks for.
@@ -110,6 +119,10 @@ impl Ledger {
 
     pub(crate) fn held(&mut self) -> &mut Held {
         &mut self.held
+    }
+
+    pub(crate) fn account(&mut self) -> &mut Account {
+        &mut self.account
     }
 
     fn old_entries(&self) -> usize {
@@ -249,7 +262,7 @@ mod tests {
 
     #[test]
     fn memory_that_is_live_is_noticed_across_growth_and_removal() {
-        let mut ledger = Ledger::new(HostMemory::global());
+        let mut ledger = Ledger::new(HostMemory::global(), Account::new(None, None));
         for handle in 0..5_000 {
             assert!(enter(&mut ledger, handle));
             assert!(!enter(&mut ledger, handle / 2), "{handle}");
@@ -263,7 +276,7 @@ mod tests {
 
     #[test]
     fn memory_given_out_again_while_it_is_being_given_back_is_no_duplicate() {
-        let mut ledger = Ledger::new(HostMemory::global());
+        let mut ledger = Ledger::new(HostMemory::global(), Account::new(None, None));
         let memory = DeviceMemory::new(7);
         assert!(enter(&mut ledger, 7));
         ledger.begin_leaving(&memory);
@@ -276,7 +289,7 @@ mod tests {
 
     #[test]
     fn memory_that_the_device_refused_to_take_back_stays_live() {
-        let mut ledger = Ledger::new(HostMemory::global());
+        let mut ledger = Ledger::new(HostMemory::global(), Account::new(None, None));
         assert!(enter(&mut ledger, 7));
         ledger.begin_leaving(&DeviceMemory::new(7));
         ledger.end_leaving(&DeviceMemory::new(7), false);
@@ -285,7 +298,7 @@ mod tests {
 
     #[test]
     fn a_table_that_is_entered_and_left_for_ever_stays_small() {
-        let mut ledger = Ledger::new(HostMemory::global());
+        let mut ledger = Ledger::new(HostMemory::global(), Account::new(None, None));
         for handle in 0..200_000 {
             assert!(enter(&mut ledger, handle));
             if handle >= 10 {

@@ -56,6 +56,7 @@ extern crate std;
 
 mod allocator;
 mod arena;
+mod budget;
 mod clock;
 pub mod device;
 mod error;
@@ -71,14 +72,21 @@ mod slots;
 mod space;
 mod sync;
 
-pub use allocator::{Allocator, AllocatorOptions, Batch, BatchError, LiveSlices, block_bytes, block_bytes_of};
+pub use allocator::{
+    Allocator, AllocatorOptions, Batch, BatchError, Debugging, LiveSlices, NewPools, PERSISTENT_POOL, block_bytes,
+    block_bytes_of,
+};
 pub use arena::BlockStatistics;
-pub use device::{Device, DeviceError, DeviceMemory, HostDevice, MemoryType, PageRequest};
+pub use budget::{Budget, BudgetStatistics};
+pub use device::{
+    Device, DeviceError, DeviceMemory, FillReason, FillRequest, HostDevice, MemoryType, PageRequest, Shortage,
+};
 pub use error::{DeviceFault, Error};
 pub use metadata::{HostAllocateFn, HostDeallocateFn, HostMemory};
 pub use pool::{NearPage, PoolOptions, PoolType, Range};
 pub use report::{PoolReport, Statistics};
 pub use slice::{Request, Slice};
+pub use slicer::timelines::Point;
 pub use slots::SliceId;
 pub use space::{Space, SpaceOptions, SpacePiece, SpaceSlice, SpaceStatistics};
 pub use sync::{BackOffFn, LockFn, LockKind, back_off};

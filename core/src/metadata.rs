@@ -170,8 +170,14 @@ impl<T> Array<T> {
         self.len
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
-        (0..self.len).map(|i| &self[i])
+    #[inline(always)]
+    pub(crate) fn as_slice(&self) -> &[T] {
+        // SAFETY: the first `len` elements are initialised, and `self` owns them.
+        unsafe { core::slice::from_raw_parts(self.elements.as_ptr(), self.len as usize) }
+    }
+
+    pub(crate) fn iter(&self) -> core::slice::Iter<'_, T> {
+        self.as_slice().iter()
     }
 
     /// Host bytes held.

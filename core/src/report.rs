@@ -1,27 +1,32 @@
 //! Figures about what is held and what it is used for, and their JSON form.
 #![forbid(unsafe_code)]
 
+use crate::error::Error;
 use crate::pool::{PoolOptions, PoolType};
 use core::fmt::{self, Write};
 
 /// Figures of a pool or of a whole allocator at one instant. Sizes are bytes.
 ///
-/// `reserved == in_use + padding + free + leaving + stuck`, always.
+/// `reserved == in_use + padding + pending + free + leaving + stuck`, always.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Statistics {
-    /// Held from the device.
+    /// Held from the device, or planned in a dry run.
     pub reserved: u64,
     /// Asked for by live slices.
     pub in_use: u64,
     /// Added to that by rounding to the granule, or to the page where every slice has its own.
     pub padding: u64,
+    /// In slices that were freed but wait for the device, rounding included.
+    pub pending: u64,
     /// In free ranges.
     pub free: u64,
     /// In pages that are on their way back to the device.
     pub leaving: u64,
     /// In pages that the device has refused to take back.
     pub stuck: u64,
+    /// Part of `reserved` that a dry run has not got from the device.
+    pub unmapped: u64,
     /// The most `reserved` has been.
     pub reserved_peak: u64,
     /// The most `in_use` has been. Of an allocator: the sum over its pools.
@@ -38,6 +43,8 @@ pub struct Statistics {
     pub device_deallocations: u64,
     /// Live slices.
     pub slices: u32,
+    /// Slices that were freed but wait for the device.
+    pub slices_pending: u32,
     /// Free ranges.
     pub free_ranges: u32,
     /// Pages held, those leaving or stuck apart.
@@ -46,6 +53,8 @@ pub struct Statistics {
     pub pages_idle: u32,
     /// Pages that the device has refused to take back.
     pub pages_stuck: u32,
+    /// Pages of a dry run that it has not got from the device.
+    pub pages_unmapped: u32,
     /// The most `pages` has been.
     pub pages_peak: u32,
     /// Pages being taken from the device.
@@ -58,9 +67,11 @@ impl Statistics {
         self.reserved = self.reserved.saturating_add(pool.reserved);
         self.in_use = self.in_use.saturating_add(pool.in_use);
         self.padding = self.padding.saturating_add(pool.padding);
+        self.pending = self.pending.saturating_add(pool.pending);
         self.free = self.free.saturating_add(pool.free);
         self.leaving = self.leaving.saturating_add(pool.leaving);
         self.stuck = self.stuck.saturating_add(pool.stuck);
+        self.unmapped = self.unmapped.saturating_add(pool.unmapped);
         self.in_use_peak = self.in_use_peak.saturating_add(pool.in_use_peak);
         self.largest_allocation = self.largest_allocation.max(pool.largest_allocation);
         self.largest_free_bound = self.largest_free_bound.max(pool.largest_free_bound);
@@ -68,11 +79,24 @@ impl Statistics {
         self.device_allocations += pool.device_allocations;
         self.device_deallocations += pool.device_deallocations;
         self.slices += pool.slices;
+        self.slices_pending += pool.slices_pending;
         self.free_ranges += pool.free_ranges;
         self.pages += pool.pages;
         self.pages_idle += pool.pages_idle;
         self.pages_stuck += pool.pages_stuck;
+        self.pages_unmapped += pool.pages_unmapped;
         self.growths_in_flight += pool.growths_in_flight;
+    }
+
+    /// Whether there are slices that are live or wait for the device.
+    pub(crate) fn is_used(&self) -> bool {
+        self.slices != 0 || self.slices_pending != 0
+    }
+
+    /// Why an allocator with these figures cannot go away.
+    pub(crate) fn busy(&self, in_flight: u32) -> Error {
+        let (live, pending) = (u64::from(self.slices), u64::from(self.slices_pending));
+        Error::Busy { live, pending, in_use: self.in_use, in_flight }
     }
 
     /// The figures as members of a JSON object.
@@ -81,9 +105,11 @@ impl Statistics {
             ("reserved_bytes", self.reserved),
             ("in_use_bytes", self.in_use),
             ("padding_bytes", self.padding),
+            ("pending_bytes", self.pending),
             ("free_bytes", self.free),
             ("leaving_bytes", self.leaving),
             ("stuck_bytes", self.stuck),
+            ("unmapped_bytes", self.unmapped),
             ("reserved_peak_bytes", self.reserved_peak),
             ("in_use_peak_bytes", self.in_use_peak),
             ("largest_allocation_bytes", self.largest_allocation),
@@ -92,10 +118,12 @@ impl Statistics {
             ("device_allocations", self.device_allocations),
             ("device_deallocations", self.device_deallocations),
             ("slices", u64::from(self.slices)),
+            ("slices_pending", u64::from(self.slices_pending)),
             ("free_ranges", u64::from(self.free_ranges)),
             ("pages", u64::from(self.pages)),
             ("pages_idle", u64::from(self.pages_idle)),
             ("pages_stuck", u64::from(self.pages_stuck)),
+            ("pages_unmapped", u64::from(self.pages_unmapped)),
             ("pages_peak", u64::from(self.pages_peak)),
             ("growths_in_flight", u64::from(self.growths_in_flight)),
         ] {
@@ -115,6 +143,20 @@ pub struct PoolReport {
     pub page_alignment: u64,
     /// The figures.
     pub statistics: Statistics,
+}
+
+impl PoolReport {
+    /// The same pool with what it has turned out to need as its cap: after a dry run, the configuration in which the same
+    /// calls fit, one thread making them. Only pools of sliced pages have caps; of others this is the configuration.
+    ///
+    /// Whether requests are taken that nearly fill a page is written down as it was, since a cap would change it.
+    pub fn plan(&self) -> PoolOptions {
+        let mut options = self.options.clone();
+        if let PoolType::SlicedPages { max_pool_size, .. } = &mut options.pool_type {
+            *max_pool_size = Some(self.statistics.reserved_peak);
+        }
+        options
+    }
 }
 
 /// A JSON object that is being written.
@@ -194,6 +236,7 @@ pub(crate) fn write_allocator(
     out: &mut dyn Write,
     figures: &Statistics,
     pools: impl Iterator<Item = PoolReport>,
+    persistent: Option<PoolReport>,
 ) -> fmt::Result {
     let mut object = Object::begin(out)?;
     object.text("slicepool", env!("CARGO_PKG_VERSION"))?;
@@ -209,5 +252,9 @@ pub(crate) fn write_allocator(
         separator = ",";
     }
     object.out.write_str("]")?;
+    if let Some(pool) = persistent {
+        object.name("persistent")?;
+        write_pool(object.out, &pool)?;
+    }
     object.end()
 }

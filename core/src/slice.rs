@@ -14,12 +14,20 @@ pub struct Request {
     pub alignment: u64,
     /// Index of the only pool that may serve the request; `None`: any that takes it, in order.
     pub pool: Option<u32>,
+    /// For what lives as long as the program: a device allocation of its own of exactly this size, so that no page of
+    /// other slices is kept by it. Freed, it serves requests of the same size that are persistent too, and only
+    /// [`Allocator::cleanup`](crate::Allocator::cleanup) gives it back. No `pool` can be named with it.
+    pub persistent: bool,
+    /// The device fills the slice with zeros before it is handed out.
+    pub zero: bool,
+    /// The device overwrites the slice with zeros after it was freed, before anything else is placed there.
+    pub scrub: bool,
 }
 
 impl Request {
     /// `size` bytes, aligned to the pool's granule.
     pub const fn new(size: u64) -> Self {
-        Self { size, alignment: 1, pool: None }
+        Self { size, alignment: 1, pool: None, persistent: false, zero: false, scrub: false }
     }
 
     /// The same with another alignment.
@@ -32,6 +40,30 @@ impl Request {
     #[must_use]
     pub const fn in_pool(self, index: u32) -> Self {
         Self { pool: Some(index), ..self }
+    }
+
+    /// The same for a slice that lives as long as the program.
+    #[must_use]
+    pub const fn persistent(self) -> Self {
+        Self { persistent: true, ..self }
+    }
+
+    /// The same for a slice that is handed out full of zeros. Needs [`Device::fill`](crate::Device::fill).
+    #[must_use]
+    pub const fn zeroed(self) -> Self {
+        Self { zero: true, ..self }
+    }
+
+    /// The same for a slice whose bytes nobody shall see after it. Needs [`Device::fill`](crate::Device::fill).
+    #[must_use]
+    pub const fn scrubbed(self) -> Self {
+        Self { scrub: true, ..self }
+    }
+
+    /// Whether anything but placing it has to be done.
+    #[inline(always)]
+    pub(crate) fn is_unusual(&self) -> bool {
+        self.persistent | self.zero | self.scrub
     }
 
     /// Refuses what no pool could take.

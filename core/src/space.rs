@@ -191,6 +191,7 @@ impl Space {
             size,
             capacity: u64::from(self.granules) << self.granule_shift,
             in_use: self.in_use,
+            pending: 0,
             largest_free: u64::from(self.slicer.largest_bound()) << self.granule_shift,
             growths_in_flight: 0,
         }

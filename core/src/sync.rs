@@ -12,9 +12,9 @@ use core::hint::spin_loop;
 use core::ops::{Deref, DerefMut};
 
 #[cfg(not(feature = "portable-atomic"))]
-pub(crate) use core::sync::atomic::{AtomicU32, Ordering};
+pub(crate) use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 #[cfg(feature = "portable-atomic")]
-pub(crate) use portable_atomic::{AtomicU32, Ordering};
+pub(crate) use portable_atomic::{AtomicPtr, AtomicU32, Ordering};
 
 /// What a thread does between two tries for a spin lock; `attempt` counts from 0.
 pub type BackOffFn = unsafe extern "C" fn(user_data: *mut c_void, attempt: u32);
@@ -121,8 +121,13 @@ unsafe impl<T: Send> Send for Lock<T> {}
 /// What lets one in at a time.
 struct Gate {
     word: spin::mutex::SpinMutex<()>,
+    /// Threads that have found the spin lock taken and wait for it.
+    waiting: AtomicU32,
     kind: LockKind,
 }
+
+/// Steps for which a thread gives way to those that wait, at most.
+const GIVE_WAY_STEPS: u32 = 64;
 
 impl Gate {
     #[inline(always)]
@@ -140,6 +145,7 @@ impl Gate {
 
     #[cold]
     fn contend(&self) {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
         let mut attempt = 0u32;
         loop {
             self.kind.wait(attempt);
@@ -149,8 +155,19 @@ impl Gate {
                 continue;
             }
             if let Some(word) = self.word.try_lock() {
-                return core::mem::forget(word);
+                core::mem::forget(word);
+                break;
             }
+        }
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Lets those in that wait. A thread that takes the lock again and again would mostly find it free before they do.
+    fn give_way(&self) {
+        let mut step = 0;
+        while step < GIVE_WAY_STEPS && self.waiting.load(Ordering::Relaxed) != 0 {
+            self.kind.wait(step);
+            step += 1;
         }
     }
 
@@ -189,12 +206,23 @@ pub(crate) struct Guard<'a, T, const HOT: bool = false>(&'a Lock<T>);
 
 impl<T> Lock<T> {
     pub(crate) const fn new(kind: LockKind, value: T) -> Self {
-        let gate = Gate { word: spin::mutex::SpinMutex::new(()), kind };
+        let gate = Gate { word: spin::mutex::SpinMutex::new(()), waiting: AtomicU32::new(0), kind };
         Self { gate, value: OwnLine(UnsafeCell::new(value)) }
+    }
+
+    /// The value, which nobody else can reach.
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        self.value.0.get_mut()
     }
 
     pub(crate) fn kind(&self) -> &LockKind {
         &self.gate.kind
+    }
+
+    /// For a thread that will take the lock once more: lets those in before it that wait.
+    #[cold]
+    pub(crate) fn give_way(&self) {
+        self.gate.give_way();
     }
 
     #[inline(always)]

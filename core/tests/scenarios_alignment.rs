@@ -85,7 +85,7 @@ fn the_mapping_is_checked_where_there_is_no_address_and_a_bare_handle_is_trusted
     };
     let pools = [PoolOptions::sliced_pages(4096, 4096, None).with_granule(64)];
     let options = AllocatorOptions::default().with_memory_type(MemoryType::new(M, 256));
-    let allocator = Allocator::try_new(&device, &pools, options).unwrap();
+    let allocator = Allocator::try_new(&device, &pools, options.clone()).unwrap();
     let request = Request::new(256).aligned(256);
     let misaligned = Error::DeviceFailed { fault: DeviceFault::Misaligned, code: 0 };
     assert_eq!(allocator.allocate(&request), Err(misaligned));

@@ -328,13 +328,12 @@ fn a_block_of_the_peak_of_a_trial_serves_the_same_calls() {
 /// The bound that can be computed beforehand, whatever is done with so many slices and pages.
 #[test]
 fn a_block_of_the_computed_size_never_runs_out() {
-    let memory_type = options().memory_type;
     let mut lists: Vec<_> = KINDS.map(|(_, pool)| vec![pool]).to_vec();
     lists.push(all_kinds());
     let mut random = Random::with_seed_or(5);
     for pools in lists {
         for (slices, pages) in [(1, 1), (10, 10), (100, 30), (300, 100)] {
-            let bytes = block_bytes(&pools, &memory_type, slices, pages).unwrap();
+            let bytes = block_bytes(&pools, &options(), slices, pages, 0).unwrap();
             let block = Block::new(bytes);
             let options = options().with_memory(block.memory);
             let allocator = Allocator::try_new(VirtualDevice::new(), &pools, options).unwrap();
@@ -376,9 +375,9 @@ fn allocators_and_spaces_share_a_block_and_leave_it_whole() {
     let options = options().with_memory(block.memory);
     let mut free = Vec::new();
     for _ in 0..3 {
-        let one = Allocator::try_new(&device, &all_kinds(), options).unwrap();
+        let one = Allocator::try_new(&device, &all_kinds(), options.clone()).unwrap();
         let slices: Vec<_> = (0..100).map(|i| place(&one, 1 + i * 50)).collect();
-        let other = Allocator::try_new(&device, &[exclusive(K)], options).unwrap();
+        let other = Allocator::try_new(&device, &[exclusive(K)], options.clone()).unwrap();
         let mut space = Space::try_new(SpaceOptions::new(M).with_memory(block.memory)).unwrap();
         let id = space.allocate(1000, 1).unwrap().id;
         live_through(&other, 2000, &mut Vec::new(), &mut |_| ()).unwrap();

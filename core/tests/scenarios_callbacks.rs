@@ -97,8 +97,14 @@ fn use_the_whole_interface_in_callbacks(pools: &[PoolOptions]) -> u64 {
 fn a_callback_is_told_of_the_growth_it_runs_in_when_the_cap_leaves_it_nothing() {
     let allocator = reentrant(&[PoolOptions::sliced_pages(4096, 4096, Some(4096))], |allocator, _| {
         let refused = allocator.allocate(&Request::new(50));
-        let full =
-            Error::PoolCapacityExceeded { size: 50, capacity: 4096, in_use: 0, largest_free: 0, growths_in_flight: 1 };
+        let full = Error::PoolCapacityExceeded {
+            size: 50,
+            capacity: 4096,
+            in_use: 0,
+            pending: 0,
+            largest_free: 0,
+            growths_in_flight: 1,
+        };
         assert_eq!(refused, Err(full));
         assert_eq!(allocator.statistics().growths_in_flight, 1);
     });
@@ -116,13 +122,16 @@ fn an_allocator_cannot_go_away_from_within_a_device_callback() {
         seen.lock().unwrap().push(call);
         for live in [slicepool_core::LiveSlices::Refuse, slicepool_core::LiveSlices::Free] {
             let busy = allocator.can_destroy(live);
-            assert!(matches!(busy, Err(Error::Busy { live: 0, in_use: 0, in_flight: 1.. })), "{call:?}: {busy:?}");
+            assert!(
+                matches!(busy, Err(Error::Busy { live: 0, pending: 0, in_use: 0, in_flight: 1.. })),
+                "{call:?}: {busy:?}"
+            );
         }
     });
     let slice = allocator.allocate(&Request::new(100)).unwrap();
     assert_eq!(
         allocator.can_destroy(slicepool_core::LiveSlices::Refuse),
-        Err(Error::Busy { live: 1, in_use: 100, in_flight: 0 })
+        Err(Error::Busy { live: 1, pending: 0, in_use: 100, in_flight: 0 })
     );
     allocator.free(slice.id).unwrap();
     assert_eq!(allocator.can_destroy(slicepool_core::LiveSlices::Refuse), Ok(()));

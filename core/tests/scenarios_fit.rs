@@ -36,7 +36,7 @@ fn assert_one_hole(space: &Space) {
 }
 
 fn full(size: u64, capacity: u64, in_use: u64, largest_free: u64) -> Error {
-    Error::PoolCapacityExceeded { size, capacity, in_use, largest_free, growths_in_flight: 0 }
+    Error::PoolCapacityExceeded { size, capacity, in_use, pending: 0, largest_free, growths_in_flight: 0 }
 }
 
 // ---- what fits
@@ -349,7 +349,7 @@ fn a_refusal_does_not_walk_through_holes_of_smaller_classes() {
         let (few_locks, few) = price(1_000, size, request);
         let (many_locks, many) = price(100_000, size, request);
         assert_eq!(few_locks, many_locks);
-        assert!(many_locks <= 6, "{many_locks} lock holds");
+        assert!(many_locks <= 7, "{many_locks} lock holds");
         // A walk would take a hundred times as long.
         assert!(many <= 20 * few + Duration::from_micros(20), "{many:?} with 10^5 holes, {few:?} with 10^3");
     }

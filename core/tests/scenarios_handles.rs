@@ -189,7 +189,7 @@ fn after_destroy_answers_busy_every_handle_works_as_before() {
     let freed = place(&allocator, 10);
     allocator.free(freed.id).unwrap();
     let before = Snapshot::of(&allocator);
-    let busy = Error::Busy { live: 3, in_use: 203_100, in_flight: 0 };
+    let busy = Error::Busy { live: 3, pending: 0, in_use: 203_100, in_flight: 0 };
     assert_eq!(allocator.can_destroy(slicepool_core::LiveSlices::Refuse), Err(busy));
     assert_eq!(allocator.can_destroy(slicepool_core::LiveSlices::Free), Ok(()));
     let Err((allocator, error)) = allocator.destroy() else { panic!("slices are live") };
@@ -223,7 +223,7 @@ fn close_by_force(pools: &[PoolOptions]) {
     let allocator = over(&device, pools);
     let slices: Vec<_> = (0..100).map(|i| place(&allocator, 1 + i * 500)).collect();
     let in_use = slices.iter().enumerate().map(|(i, _)| 1 + i as u64 * 500).sum();
-    let busy = Error::Busy { live: 100, in_use, in_flight: 0 };
+    let busy = Error::Busy { live: 100, pending: 0, in_use, in_flight: 0 };
     assert_eq!(allocator.close(LiveSlices::Refuse), Err(busy));
     assert_agree(&allocator, &device);
     // The device refuses at first: nothing is lost, the slices are gone.

@@ -310,10 +310,13 @@ fn a_thread_is_refused_while_another_has_the_last_page_of_a_growing_pool_in_hand
     thread::scope(|scope| {
         let first = scope.spawn(|| allocator.allocate(&Request::new(1000)));
         reached.recv().unwrap();
-        let Error::PoolCapacityExceeded { size, capacity, in_use, largest_free, .. } = full(500, 4096, 0, 0) else {
+        let Error::PoolCapacityExceeded { size, capacity, in_use, pending: 0, largest_free, .. } =
+            full(500, 4096, 0, 0)
+        else {
             unreachable!()
         };
-        let growing = Error::PoolCapacityExceeded { size, capacity, in_use, largest_free, growths_in_flight: 1 };
+        let growing =
+            Error::PoolCapacityExceeded { size, capacity, in_use, pending: 0, largest_free, growths_in_flight: 1 };
         assert_eq!(allocator.allocate(&Request::new(500)), Err(growing));
         open.send(()).unwrap();
         let first = first.join().unwrap().unwrap();

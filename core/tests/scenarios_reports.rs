@@ -317,11 +317,11 @@ fn the_report_of_two_pools_reads_like_this() {
     let figures = |head: &str, reserved: u64, metadata: u64| {
         let (in_use, one) = if reserved == 0 { (0, 0) } else { (100, 1) };
         format!(
-            "{head}\"reserved_bytes\":{reserved},\"in_use_bytes\":{in_use},\"padding_bytes\":{},\"free_bytes\":0,\
-             \"leaving_bytes\":0,\"stuck_bytes\":0,\"reserved_peak_bytes\":{reserved},\"in_use_peak_bytes\":{in_use},\
+            "{head}\"reserved_bytes\":{reserved},\"in_use_bytes\":{in_use},\"padding_bytes\":{},\"pending_bytes\":0,\"free_bytes\":0,\
+             \"leaving_bytes\":0,\"stuck_bytes\":0,\"unmapped_bytes\":0,\"reserved_peak_bytes\":{reserved},\"in_use_peak_bytes\":{in_use},\
              \"largest_allocation_bytes\":{in_use},\"largest_free_bound_bytes\":0,\"metadata_bytes\":{metadata},\
-             \"device_allocations\":{one},\"device_deallocations\":0,\"slices\":{one},\"free_ranges\":0,\"pages\":{one},\
-             \"pages_idle\":0,\"pages_stuck\":0,\"pages_peak\":{one},\"growths_in_flight\":0}}",
+             \"device_allocations\":{one},\"device_deallocations\":0,\"slices\":{one},\"slices_pending\":0,\"free_ranges\":0,\"pages\":{one},\
+             \"pages_idle\":0,\"pages_stuck\":0,\"pages_unmapped\":0,\"pages_peak\":{one},\"growths_in_flight\":0}}",
             reserved - in_use
         )
     };

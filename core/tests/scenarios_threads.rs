@@ -226,8 +226,14 @@ fn a_thread_is_refused_while_another_takes_the_last_page_and_served_from_it_late
             Err(Error::Busy { live: 0, in_flight: 1, .. })
         ));
         // It waits a bounded time only, as the gate stays closed.
-        let full =
-            Error::PoolCapacityExceeded { size: 500, capacity: 4096, in_use: 0, largest_free: 0, growths_in_flight: 1 };
+        let full = Error::PoolCapacityExceeded {
+            size: 500,
+            capacity: 4096,
+            in_use: 0,
+            pending: 0,
+            largest_free: 0,
+            growths_in_flight: 1,
+        };
         assert_eq!(allocator.allocate(&Request::new(500)), Err(full));
         open.send(()).unwrap();
         let first = first.join().unwrap().unwrap();

@@ -1,14 +1,16 @@
 //! Many slices in one call: all or nothing.
 
+use super::pending::check_points;
 use super::{Allocator, Cell, InFlight};
 use crate::device::Device;
 use crate::error::Error;
 use crate::metadata::Array;
 use crate::pool::Pool;
 use crate::slice::{Request, Slice};
+use crate::slicer::timelines::Point;
 use crate::slots::SliceId;
 use core::fmt;
-use core::ops::Index;
+use core::ops::{Index, Range};
 
 /// Slots handled per lock hold.
 const PER_LOCK: u32 = 64;
@@ -91,8 +93,9 @@ impl<D: Device> Allocator<D> {
     ) -> Result<Batch, BatchError> {
         let whole = |error| BatchError { index: 0, error };
         // Pages installed from here on are this call's, or another's that is under way.
-        let serials = Array::try_new(self.options.memory, self.pools.len(), |i| {
-            Ok(self.pools[i].pool.lock().pages.next_serial())
+        let serials = Array::try_new(self.options.memory, self.pools.len() + 1, |i| {
+            let cell = self.pools.as_slice().get(i as usize).or(self.persistent());
+            Ok(cell.map_or(0, |cell| cell.pool.lock().pages.next_serial()))
         })
         .map_err(whole)?;
         let mut placed = Array::try_new(self.options.memory, count, |_| Ok(None)).map_err(whole)?;
@@ -117,12 +120,13 @@ impl<D: Device> Allocator<D> {
             let Ok(cell) = self.cell(slice.id) else { continue };
             let mut pool = cell.pool.lock();
             // Freed by another thread meanwhile: not this call's any more.
-            let Ok(slot) = pool.slicer.resolve(slice.id) else { continue };
+            let Ok(slot) = pool.slicer.resolve_any(slice.id) else { continue };
             let page = pool.slicer.node(slot).page.get();
+            // Nobody has seen it: nothing needs to be overwritten.
+            pool.slicer.clear_flags(slot);
             pool.free_slot_elsewhere(slot, &self.clock);
             drop(pool);
-            let index = u32::from(slice.id.tag().wrapping_sub(self.first_tag));
-            self.return_if_newer(cell, page, serials[index]);
+            self.return_if_newer(cell, page, serials[cell.index.min(self.pools.len())]);
         }
     }
 
@@ -131,63 +135,113 @@ impl<D: Device> Allocator<D> {
     /// # Errors
     /// As [`Allocator::free`], with the position of the handle; a handle that occurs twice is stale the second time.
     pub fn free_many(&self, ids: &[SliceId]) -> Result<(), BatchError> {
-        let count = u32::try_from(ids.len())
-            .map_err(|_| BatchError { index: 0, error: Error::InvalidArgument { field: c"count", value: u64::MAX } })?;
-        self.free_each(count, |i| Some(ids[i as usize]))
+        self.free_after_many(ids, &[])
     }
 
-    /// [`Allocator::free_many`] with handles that are looked up one by one: `id(i)` answers the `i`-th each time, or
+    /// Frees all slices once all points have been passed, or none if one handle is refused: [`Allocator::free_after`] for
+    /// many slices that wait for the same.
+    ///
+    /// # Errors
+    /// As [`Allocator::free_after`], with the position of the handle; a handle that occurs twice is stale the second time.
+    pub fn free_after_many(&self, ids: &[SliceId], points: &[Point]) -> Result<(), BatchError> {
+        let count = u32::try_from(ids.len())
+            .map_err(|_| BatchError { index: 0, error: Error::InvalidArgument { field: c"count", value: u64::MAX } })?;
+        self.free_after_each(count, |i| Some(ids[i as usize]), points)
+    }
+
+    /// [`Allocator::free_after_many`] with handles that are looked up one by one: `id(i)` answers the `i`-th each time, or
     /// `None` for one to skip.
     ///
     /// The slices are claimed first, so that no other thread frees them in between, and freed once all are claimed.
     /// Another free of one of them is refused as stale meanwhile, even if this call is refused in the end.
-    pub fn free_each(&self, count: u32, id: impl Fn(u32) -> Option<SliceId>) -> Result<(), BatchError> {
-        if let Err(error) = self.for_each_slot(count, &id, Step::Claim) {
+    #[cold]
+    pub fn free_after_each(
+        &self,
+        count: u32,
+        id: impl Fn(u32) -> Option<SliceId>,
+        points: &[Point],
+    ) -> Result<(), BatchError> {
+        check_points(points).map_err(|error| BatchError { index: 0, error })?;
+        if let Err(error) = self.for_each_slot(0..count, &id, points, Step::Claim) {
             // Nothing but this call changes what it has claimed, so undoing cannot fail.
-            let _ = self.for_each_slot(error.index, &id, Step::Unclaim);
+            let _ = self.for_each_slot(0..error.index, &id, points, Step::Unclaim);
             return Err(error);
         }
-        self.for_each_slot(count, &id, Step::Free)
+        let freed = self.for_each_slot(0..count, &id, points, Step::Free);
+        if let Err(error) = freed {
+            // Another thread has forgotten the timeline meanwhile, and there is no memory for it: the rest stays.
+            let _ = self.for_each_slot(error.index..count, &id, points, Step::Unclaim);
+        }
+        for cell in self.cells() {
+            self.attend_all(cell, &mut None);
+        }
+        self.look_at_pressure();
+        freed
     }
 
     /// Takes a step under the lock of each handle's pool, which it keeps for up to [`PER_LOCK`] in a row.
-    fn for_each_slot(&self, count: u32, id: &impl Fn(u32) -> Option<SliceId>, step: Step) -> Result<(), BatchError> {
-        let mut i = 0;
+    fn for_each_slot(
+        &self,
+        range: Range<u32>,
+        id: &impl Fn(u32) -> Option<SliceId>,
+        points: &[Point],
+        step: Step,
+    ) -> Result<(), BatchError> {
+        let Range { start: mut i, end: count } = range;
         while i < count {
             let Some(first) = id(i) else {
                 i += 1;
                 continue;
             };
-            let cell: &Cell = self.cell(first).map_err(|error| BatchError { index: i, error })?;
+            let refused = |error| BatchError { index: i, error };
+            let cell: &Cell = self.cell(first).map_err(refused)?;
             let mut pool = cell.pool.lock();
+            let needed = match step {
+                Step::Claim => pool.nodes_to_claim(points, PER_LOCK.min(count - i)),
+                Step::Unclaim => 0,
+                Step::Free => pool.nodes_to_claim(points, 0),
+            };
+            if !pool.slicer.has_spare_nodes(needed) {
+                self.add_nodes(cell, pool).map_err(refused)?;
+                continue;
+            }
             let end = i.saturating_add(PER_LOCK).min(count);
             while i < end {
                 match id(i) {
                     Some(next) if next.tag() == first.tag() => {
-                        self.step(&mut pool, next, step).map_err(|error| BatchError { index: i, error })?;
+                        self.step(&mut pool, next, points, step).map_err(|error| BatchError { index: i, error })?;
                     }
                     Some(_) => break,
                     None => {}
                 }
                 i += 1;
             }
+            if i < count {
+                drop(pool);
+                cell.pool.give_way();
+            }
         }
         Ok(())
     }
 
-    fn step(&self, pool: &mut Pool, id: SliceId, step: Step) -> Result<(), Error> {
+    fn step(&self, pool: &mut Pool, id: SliceId, points: &[Point], step: Step) -> Result<(), Error> {
         match step {
             Step::Claim => {
-                let slot = pool.slicer.resolve(id)?;
-                pool.slicer.claim(slot);
+                let slot = pool.slicer.resolve_any(id)?;
+                self.check_margin(pool, slot)?;
+                pool.claim(slot, points);
             }
             Step::Unclaim => {
                 let slot = pool.slicer.resolve_claimed(id)?;
+                pool.release_claim(points);
                 pool.slicer.unclaim(slot);
             }
             Step::Free => {
                 let slot = pool.slicer.resolve_claimed(id)?;
-                pool.free_slot_elsewhere(slot, &self.clock);
+                pool.release_claim(points);
+                if !pool.free_after(slot, points) {
+                    pool.free_or_enqueue(slot, &self.clock);
+                }
             }
         }
         Ok(())
@@ -195,7 +249,7 @@ impl<D: Device> Allocator<D> {
 }
 
 /// What happens to each slice of a batch that is being freed.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Step {
     Claim,
     Unclaim,

@@ -1,17 +1,19 @@
 //! How pages that hold nothing go back to the device: by age, by a trim, or because they are in the way of another.
 
 use super::{Allocator, Cell, InFlight};
+use crate::budget::Budget;
 use crate::device::{Device, DeviceError, DeviceMemory};
 use crate::error::{DeviceFault, Error};
 use crate::pool::Pool;
-use crate::sync::Guard;
+use crate::sync::{Guard, Ordering};
 
 /// Pages that one allocation gives back at most because of their age.
 const AGED_PAGES_PER_CALL: u32 = if cfg!(slicepool_canary = "age_all_at_once") { u32::MAX } else { 4 };
 
 impl<D: Device> Allocator<D> {
     /// Gives idle pages back to the device, those idle the longest first, as long as at least `min_keep_bytes` stay
-    /// reserved, and asks again for pages that the device has refused to take back before.
+    /// reserved, and asks again for pages that the device has refused to take back before. Pages of persistent slices are
+    /// none of these, and neither kept nor counted.
     ///
     /// Of each pool the page that has been idle the longest is looked at: where that one is too large to go, others of
     /// its pool stay too.
@@ -25,29 +27,110 @@ impl<D: Device> Allocator<D> {
     pub fn trim(&self, min_keep_bytes: u64) -> Result<(), Error> {
         let _in_flight = InFlight::new(&self.in_flight);
         let mut refusal = None;
-        let mut idle = 0;
-        for cell in self.pools.iter() {
-            let pool = cell.pool.lock();
-            idle += pool.pages.idle_count();
-            let stuck = pool.pages.stuck_count();
-            drop(pool);
+        for cell in self.cells() {
+            self.attend_all(cell, &mut refusal);
+        }
+        self.retry_stuck(&mut refusal);
+        // Only as many as are idle now: callbacks, and other threads, may make others idle for ever.
+        for _ in 0..self.idle_pages() {
+            if self.give_oldest_back(min_keep_bytes, &mut refusal).is_none() {
+                break;
+            }
+        }
+        self.note_return();
+        refusal.map_or(Ok(()), Err)
+    }
+
+    /// Asks the device once more to take pages back that it has refused.
+    #[cold]
+    fn retry_stuck(&self, refusal: &mut Option<Error>) {
+        for cell in self.cells() {
+            let stuck = cell.pool.lock().pages.stuck_count();
             for _ in 0..stuck {
                 let mut pool = cell.pool.lock();
                 let Some(page) = pool.pages.retry_stuck() else { break };
                 let memory = pool.pages[page].memory;
                 drop(pool);
-                self.finish_return(cell, page, &memory, &mut refusal);
+                self.finish_return(cell, page, &memory, refusal);
             }
         }
-        // Only as many as are idle now: callbacks, and other threads, may make others idle for ever.
-        for _ in 0..idle {
-            let Some((cell, floor)) = self.oldest_above(min_keep_bytes) else { break };
-            let pool = cell.pool.lock();
-            // Another thread may have used it meanwhile; then the next round looks again.
-            let Some((page, _)) = pool.idle_above(floor) else { continue };
-            self.give_back(cell, pool, page, &mut refusal);
+    }
+
+    /// Pages that hold nothing, in pools that give them back.
+    #[cold]
+    pub(super) fn idle_pages(&self) -> u32 {
+        self.pools.iter().map(|cell| cell.pool.lock().pages.idle_count()).sum()
+    }
+
+    /// Gives the page back that has been idle the longest, of those without which `min_keep_bytes` stay reserved: its
+    /// bytes, 0 if the device refused it or another thread was faster; `None` if there is none.
+    #[cold]
+    fn give_oldest_back(&self, min_keep_bytes: u64, refusal: &mut Option<Error>) -> Option<u64> {
+        let (cell, floor) = self.oldest_above(min_keep_bytes)?;
+        let pool = cell.pool.lock();
+        // Another thread may have used it meanwhile; then the next call looks again.
+        let Some((page, _)) = pool.idle_above(floor) else { return Some(0) };
+        let bytes = pool.pages[page].memory.size;
+        let mut refused = None;
+        self.give_back(cell, pool, page, &mut refused);
+        let returned = if refused.is_none() { bytes } else { 0 };
+        *refusal = refused.or(*refusal);
+        Some(returned)
+    }
+
+    /// Gives pages back that hold nothing, those idle the longest first, until a page that was refused with `error` may be
+    /// had; asks again for those that the device has refused. Whether anything went back. `left`: how many pages may go, as
+    /// many as are idle at first.
+    #[cold]
+    pub(super) fn give_back_for(&self, error: &Error, left: &mut Option<u32>) -> bool {
+        let Some(wanted) = error.bytes_to_give_back().filter(|_| !cfg!(slicepool_canary = "keep_idle_when_short"))
+        else {
+            return false;
+        };
+        // Callbacks, and other threads, may make others idle for ever.
+        let left = left.get_or_insert_with(|| self.idle_pages());
+        let before = self.returns.load(Ordering::Relaxed);
+        self.retry_stuck(&mut None);
+        let mut given = 0;
+        while given < wanted && *left != 0 {
+            *left -= 1;
+            let Some(bytes) = self.give_oldest_back(0, &mut None) else { break };
+            given += bytes;
         }
-        refusal.map_or(Ok(()), Err)
+        before != self.returns.load(Ordering::Relaxed)
+    }
+
+    /// The device may have memory again.
+    pub(super) fn note_return(&self) {
+        self.returns.fetch_add(1, Ordering::Relaxed);
+    }
+
+    // ---- a budget that is shared
+
+    /// Whether others that share the budget want memory.
+    #[inline(always)]
+    pub(super) fn look_at_pressure(&self) {
+        if let Some(budget) = &self.options.budget {
+            let pressure = budget.pressure();
+            if pressure != self.pressure.load(Ordering::Relaxed) {
+                self.give_way(budget, pressure);
+            }
+        }
+    }
+
+    /// Gives pages back that hold nothing, those idle the longest first, until what was refused would fit.
+    #[cold]
+    #[inline(never)]
+    fn give_way(&self, budget: &Budget, pressure: u32) {
+        // One call at a time, and callbacks leave it to that one.
+        let Some(_turn) = self.clock.giving_way.take() else { return };
+        self.pressure.store(pressure, Ordering::Relaxed);
+        let _in_flight = InFlight::new(&self.in_flight);
+        for _ in 0..self.idle_pages() {
+            if !budget.is_short() || self.give_oldest_back(0, &mut None).is_none() {
+                break;
+            }
+        }
     }
 
     /// The pool whose oldest idle page is the oldest of those without which `min_keep_bytes` stay reserved, and what of
@@ -70,12 +153,24 @@ impl<D: Device> Allocator<D> {
         oldest.map(|(cell, floor, _)| (cell, floor))
     }
 
-    /// Gives every idle page back to the device. The handles of live slices stay as they are.
+    /// Gives every idle page back to the device, those of persistent slices too. The handles of live slices stay as they
+    /// are.
     ///
     /// # Errors
     /// As [`Allocator::trim`].
+    #[cold]
     pub fn cleanup(&self) -> Result<(), Error> {
-        self.trim(0)
+        let mut refusal = self.trim(0).err();
+        if let Some(cell) = self.persistent() {
+            let _in_flight = InFlight::new(&self.in_flight);
+            let idle = cell.pool.lock().pages.idle_count();
+            for _ in 0..idle {
+                let pool = cell.pool.lock();
+                let Some((page, _)) = pool.idle_above(0) else { break };
+                self.give_back(cell, pool, page, &mut refusal);
+            }
+        }
+        refusal.map_or(Ok(()), Err)
     }
 
     // ---- ageing
@@ -132,7 +227,11 @@ impl<D: Device> Allocator<D> {
         let memory = pool.begin_return(page);
         drop(pool);
         self.ledger.lock().held().begin_return();
-        self.finish_return(cell, page, &memory, refusal);
+        if memory.is_mapped() {
+            return self.finish_return(cell, page, &memory, refusal);
+        }
+        cell.pool.lock().returned(page);
+        self.ledger.lock().held().end_return(memory.size);
     }
 
     /// Gives memory back to the device.
@@ -154,6 +253,8 @@ impl<D: Device> Allocator<D> {
                 pool.returned(page);
                 drop(pool);
                 self.ledger.lock().held().end_return(memory.size);
+                self.discharge(memory.size);
+                self.note_return();
             }
             Err(error) => {
                 pool.refused(page);
@@ -167,7 +268,7 @@ impl<D: Device> Allocator<D> {
         }
     }
 
-    /// Gives the page of a slot back if it is idle and was installed since `serial`.
+    /// Gives a page back if it is idle and was installed since `serial`.
     pub(super) fn return_if_newer(&self, cell: &Cell, page: u32, serial: u64) {
         let pool = cell.pool.lock();
         if pool.pages[page].is_idle() && pool.pages[page].serial >= serial {

@@ -1,12 +1,15 @@
-//! What happens when memory that is held does not serve a request at once: growing, and the search through every hole.
+//! Taking a page from the device.
 
 use super::{Allocator, Cell, InFlight};
 use crate::device::{Device, DeviceError, DeviceMemory, PageRequest};
 use crate::error::{DeviceFault, Error};
 use crate::ledger::Ledger;
 use crate::pool::{Fit, Pool};
-use crate::slice::{Request, Slice};
+use crate::slice::Slice;
 use crate::sync::{Guard, Ordering};
+
+/// Tries to reserve a smaller page when others use up what there was room for.
+const RESERVE_TRIES: u32 = 8;
 
 impl From<DeviceError> for Error {
     fn from(error: DeviceError) -> Self {
@@ -18,123 +21,73 @@ impl From<DeviceError> for Error {
     }
 }
 
-impl Error {
-    /// When several pools refuse, the error that is reported: the lowest.
-    fn rank(&self) -> u32 {
-        match self {
-            Error::OutOfHostMemory { .. } | Error::TooManySlices { .. } | Error::Busy { .. } => 0,
-            Error::OutOfDeviceMemory { .. } | Error::DeviceFailed { .. } => 1,
-            Error::PoolCapacityExceeded { .. } => 2,
-            Error::TooLarge { .. } => 4,
-            _ => 3,
-        }
-    }
-}
-
-/// Keeps the error that is reported.
-#[cold]
-pub(super) fn note(worst: &mut Option<Error>, error: Error) {
-    let replaces = match worst {
-        // Of several limits the most generous one is of use to the caller.
-        Some(Error::TooLarge { limit: known, .. }) => match error {
-            Error::TooLarge { limit, .. } => limit > *known,
-            _ => true,
-        },
-        Some(known) => error.rank() < known.rank(),
-        None => true,
-    };
-    if replaces {
-        *worst = Some(error);
-    }
-}
-
 impl<D: Device> Allocator<D> {
-    /// [`Allocator::allocate`] when no pool serves the request at once.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn allocate_slowly(&self, request: &Request) -> Result<Slice, Error> {
-        // Memory that is held first, in any pool; the first look may have failed for want of nodes only.
-        let mut worst = None;
-        let route = self.route(request)?;
-        for index in route.clone() {
-            let cell = &self.pools[index];
-            let Ok(fit) = cell.rules.fit(request) else { continue };
-            match self.search_briefly(cell, &fit) {
-                Ok(Some(slice)) => return Ok(slice),
-                Ok(None) => {}
-                Err(error) => note(&mut worst, error),
-            }
-        }
-        for index in route.clone() {
-            let cell = &self.pools[index];
-            let grown = cell.rules.fit(request).and_then(|fit| self.grow(index, cell, &fit));
-            match grown {
-                Ok(slice) => return Ok(slice),
-                Err(error) => note(&mut worst, error),
-            }
-        }
-        for index in route {
-            let cell = &self.pools[index];
-            let Ok(fit) = cell.rules.fit(request) else { continue };
-            match self.search_everything(cell, &fit) {
-                Ok(Some(slice)) => return Ok(slice),
-                Ok(None) => {}
-                Err(error) => note(&mut worst, error),
-            }
-        }
-        // There is at least one pool, and each has said something.
-        Err(worst.unwrap_or(Error::TooLarge { size: request.size, limit: 0 }))
-    }
-
-    /// The search in constant time, then one step through the holes of the request's own class.
-    #[cold]
-    fn search_briefly(&self, cell: &Cell, fit: &Fit) -> Result<Option<Slice>, Error> {
-        let mut pool = self.lock_with_nodes(cell)?;
-        Ok(Self::look(&mut pool, fit))
-    }
-
-    fn look(pool: &mut Guard<'_, Pool>, fit: &Fit) -> Option<Slice> {
-        if let Some(slice) = pool.place_elsewhere(fit) {
-            return Some(slice);
-        }
-        if !pool.cuts() {
-            // Any free page would do, but a closer one may be had.
-            return None;
-        }
-        let scan = pool.begin_scan(fit);
-        pool.scan(fit, scan).ok().flatten()
-    }
-
-    /// Looks at every hole that could hold the request, a few at a time per lock hold.
-    #[cold]
-    fn search_everything(&self, cell: &Cell, fit: &Fit) -> Result<Option<Slice>, Error> {
-        let mut scan = self.lock_with_nodes(cell)?.begin_scan(fit);
-        loop {
-            let mut pool = self.lock_with_nodes(cell)?;
-            if let Some(slice) = pool.place_elsewhere(fit) {
-                return Ok(Some(slice));
-            }
-            match pool.scan(fit, scan) {
-                Ok(slice) => return Ok(slice),
-                Err(more) => scan = more,
-            }
-        }
-    }
-
-    /// Takes a page from the device and places the request in it.
+    /// Takes a page from the device and places the request in it; `fresh`: whether that was done. Otherwise memory that is
+    /// held has turned out to serve it.
     ///
     /// Reserve, call, commit: everything that could fail is set aside first, the device is called with no lock held,
     /// and the page is installed and carved in one critical section, so that nobody else takes what it was got for.
     #[cold]
-    fn grow(&self, index: u32, cell: &Cell, fit: &Fit) -> Result<Slice, Error> {
+    pub(super) fn grow(&self, cell: &Cell, fit: &Fit, fresh: &mut bool) -> Result<Slice, Error> {
         let _in_flight = InFlight::new(&self.in_flight);
+        let mut tries = 0;
+        loop {
+            let bytes = match self.begin_growth(cell, fit)? {
+                Begun::Placed(slice) => return Ok(slice),
+                Begun::Page(bytes) => bytes,
+            };
+            if let Err(error) = self.reserve(bytes) {
+                cell.pool.lock().cancel_growth(bytes);
+                tries += 1;
+                // There was room just now, where a smaller page would do.
+                if cell.rules.bytes(fit.size) < bytes && cell.rules.grows() && tries < RESERVE_TRIES {
+                    continue;
+                }
+                return Err(error);
+            }
+            let memory =
+                if self.options.dry_run { Ok(DeviceMemory::unmapped(bytes)) } else { self.take_page(cell, bytes) };
+            let Refused { error, page } = match memory {
+                Ok(memory) => {
+                    *fresh = true;
+                    self.ledger.lock().held().take(bytes);
+                    return Ok(cell.pool.lock().commit_growth(memory, fit));
+                }
+                Err(refused) => refused,
+            };
+            let mut pool = cell.pool.lock();
+            let smaller = match error {
+                Error::OutOfDeviceMemory { code, .. } => pool.note_refusal(fit, bytes, code),
+                _ => false,
+            };
+            match page {
+                Page::None => pool.cancel_growth(bytes),
+                Page::Returned => pool.cancel_returned_growth(bytes),
+                Page::Kept(memory) => pool.keep_refused_growth(memory),
+            }
+            drop(pool);
+            if let Page::Kept(_) = page {
+                self.ledger.lock().held().take_useless(bytes);
+            } else {
+                self.release(bytes);
+            }
+            if !smaller {
+                return Err(error);
+            }
+        }
+    }
+
+    /// Sets everything aside for a page, unless memory that is held serves the request after all.
+    #[cold]
+    fn begin_growth(&self, cell: &Cell, fit: &Fit) -> Result<Begun, Error> {
         let (mut waited, mut given_back) = (0, 0);
         // The turn to give pages back that are in the way, and how many at most: callbacks may make others idle for ever.
         let mut clearing = None;
-        let bytes = loop {
+        loop {
+            let room = self.room();
             let mut pool = self.lock_with_metadata(cell)?;
             if let Some(slice) = Self::look(&mut pool, fit) {
-                return Ok(slice);
+                return Ok(Begun::Placed(slice));
             }
             // A page that another call is just getting will most likely have room. But that call may be waiting for
             // this one, if a callback allocates: so not for ever.
@@ -147,7 +100,7 @@ impl<D: Device> Allocator<D> {
                 continue;
             }
             if self.closing.load(Ordering::Acquire) != 0 {
-                return Err(Error::Busy { live: 0, in_use: 0, in_flight: 1 });
+                return Err(Error::Busy { live: 0, pending: 0, in_use: 0, in_flight: 1 });
             }
             if let Some(page) = pool.idle_before_growth(fit, given_back) {
                 let idle = pool.pages.idle_count();
@@ -161,33 +114,61 @@ impl<D: Device> Allocator<D> {
                     }
                 }
             }
-            break pool.begin_growth(fit)?;
-        };
-        drop(clearing);
-        match self.take_page(index, cell, bytes) {
-            Ok(memory) => {
-                self.ledger.lock().held().take(bytes);
-                Ok(cell.pool.lock().commit_growth(memory, fit))
-            }
-            Err(Refused { error, page }) => {
-                let mut pool = cell.pool.lock();
-                match page {
-                    Page::None => pool.cancel_growth(bytes),
-                    Page::Returned => pool.cancel_returned_growth(bytes),
-                    Page::Kept(memory) => {
-                        pool.keep_refused_growth(memory);
-                        drop(pool);
-                        self.ledger.lock().held().take_useless(bytes);
-                    }
-                }
-                Err(error)
-            }
+            return pool.begin_growth(fit, room, self.returns.load(Ordering::Relaxed)).map(Begun::Page);
+        }
+    }
+
+    // ---- limits: reserved before the device is called, returned after it has taken a page back
+
+    /// Bytes that the next page may have.
+    fn room(&self) -> u64 {
+        if self.options.dry_run {
+            return u64::MAX;
+        }
+        let own = self.ledger.lock().account().room();
+        match &self.options.budget {
+            Some(budget) => own.min(budget.room()),
+            None => own,
+        }
+    }
+
+    /// Reserves a page under the allocator's own limits and those it shares. In a dry run that is left to
+    /// [`Allocator::resolve`].
+    #[cold]
+    fn reserve(&self, bytes: u64) -> Result<(), Error> {
+        if self.options.dry_run { Ok(()) } else { self.charge(bytes) }
+    }
+
+    /// Reserves a page under all limits.
+    #[cold]
+    pub(super) fn charge(&self, bytes: u64) -> Result<(), Error> {
+        self.ledger.lock().account().reserve(bytes)?;
+        let shared = self.options.budget.as_ref().map_or(Ok(()), |budget| budget.reserve(bytes));
+        if shared.is_err() {
+            self.ledger.lock().account().release(bytes);
+        }
+        shared
+    }
+
+    /// Returns what was reserved for a page by [`Allocator::charge`].
+    #[cold]
+    pub(super) fn discharge(&self, bytes: u64) {
+        self.ledger.lock().account().release(bytes);
+        if let Some(budget) = &self.options.budget {
+            budget.release(bytes);
+        }
+    }
+
+    /// Returns what was reserved for a growth.
+    fn release(&self, bytes: u64) {
+        if !self.options.dry_run {
+            self.discharge(bytes);
         }
     }
 
     /// Locks a pool that has the host memory for a growth.
     #[cold]
-    fn lock_with_metadata<'a>(&self, cell: &'a Cell) -> Result<Guard<'a, Pool>, Error> {
+    pub(super) fn lock_with_metadata<'a>(&self, cell: &'a Cell) -> Result<Guard<'a, Pool>, Error> {
         loop {
             let pool = self.lock_with_nodes(cell)?;
             let Some(lacking) = pool.lacks()? else { return Ok(pool) };
@@ -200,10 +181,10 @@ impl<D: Device> Allocator<D> {
 
     /// Calls the device for a page and checks what it answers.
     #[cold]
-    fn take_page(&self, index: u32, cell: &Cell, bytes: u64) -> Result<DeviceMemory, Refused> {
+    pub(super) fn take_page(&self, cell: &Cell, bytes: u64) -> Result<DeviceMemory, Refused> {
         let nothing = |error| Refused { error, page: Page::None };
         self.promise_ledger_entry().map_err(nothing)?;
-        let request = PageRequest { size: bytes, alignment: cell.rules.page_alignment, pool: index };
+        let request = PageRequest { size: bytes, alignment: cell.rules.page_alignment, pool: cell.index };
         let answer = self.device.allocate(&request).map_err(|error| match error.into() {
             Error::OutOfDeviceMemory { code, .. } => Error::OutOfDeviceMemory { size: request.size, code },
             other => other,
@@ -241,13 +222,21 @@ impl<D: Device> Allocator<D> {
     }
 }
 
-/// A growth that came to nothing, and what became of the page.
-struct Refused {
-    error: Error,
-    page: Page,
+/// How a growth begins.
+enum Begun {
+    /// It is not needed: the request has been placed.
+    Placed(Slice),
+    /// With a page of so many bytes.
+    Page(u64),
 }
 
-enum Page {
+/// A page that came to nothing, and what became of it.
+pub(super) struct Refused {
+    pub(super) error: Error,
+    pub(super) page: Page,
+}
+
+pub(super) enum Page {
     /// The device gave none.
     None,
     /// It was no good and has been given back.

@@ -1,7 +1,7 @@
 //! Looking at an allocator: what would fit, figures, a walk over everything, the JSON report.
 
-use super::grow::note;
-use super::{Allocator, Cell, InFlight};
+use super::short::note;
+use super::{Allocator, Cell, InFlight, PERSISTENT_POOL};
 use crate::device::Device;
 use crate::error::Error;
 use crate::pool::{Kind, Range};
@@ -27,8 +27,7 @@ impl<D: Device> Allocator<D> {
         request.check()?;
         let mut refusal = None;
         let mut accepted = false;
-        for index in self.route(request)? {
-            let cell = &self.pools[index];
+        for cell in self.route(request)? {
             let fit = match cell.rules.fit(request) {
                 Ok(fit) => fit,
                 Err(error) => {
@@ -55,7 +54,7 @@ impl<D: Device> Allocator<D> {
     /// Bytes of the largest free range of any page, exactly. Walks through one size class of each pool, or all pages of
     /// a direct one, a few entries per lock hold.
     pub fn largest_free(&self) -> u64 {
-        self.pools.iter().map(Self::largest_free_of).max().unwrap_or(0)
+        self.cells().map(Self::largest_free_of).max().unwrap_or(0)
     }
 
     #[cold]
@@ -88,11 +87,11 @@ impl<D: Device> Allocator<D> {
         }
     }
 
-    /// Figures of all pools together. Each pool's are of one instant. The peak of `in_use` is the sum of the pools' peaks.
+    /// Figures of all pools together, that of persistent slices among them. Each pool's are of one instant. The peak of `in_use` is the sum of the pools' peaks.
     #[cold]
     pub fn statistics(&self) -> Statistics {
         let mut sum = Statistics::default();
-        for cell in self.pools.iter() {
+        for cell in self.cells() {
             let figures = cell.pool.lock().statistics();
             sum.add(&figures);
         }
@@ -103,12 +102,13 @@ impl<D: Device> Allocator<D> {
         sum
     }
 
-    /// Number of pools.
+    /// Number of pools, that of persistent slices not counted.
     pub fn pool_count(&self) -> usize {
         self.pools.len() as usize
     }
 
-    /// Figures of one pool at one instant; `None` if there is no such pool.
+    /// Figures of one pool at one instant; `None` if there is no such pool. [`PERSISTENT_POOL`](crate::PERSISTENT_POOL): that
+    /// of persistent slices, once there has been one.
     pub fn pool_statistics(&self, pool: usize) -> Option<Statistics> {
         Some(self.pool_cell(pool)?.pool.lock().statistics())
     }
@@ -119,8 +119,10 @@ impl<D: Device> Allocator<D> {
     }
 
     fn pool_cell(&self, pool: usize) -> Option<&Cell> {
-        let index = u32::try_from(pool).ok().filter(|&index| index < self.pools.len())?;
-        Some(&self.pools[index])
+        match u32::try_from(pool) {
+            Ok(PERSISTENT_POOL) => self.persistent(),
+            _ => self.pools.as_slice().get(pool),
+        }
     }
 
     fn report_of(cell: &Cell) -> PoolReport {
@@ -136,10 +138,10 @@ impl<D: Device> Allocator<D> {
     #[cold]
     pub fn walk<B>(&self, mut visit: impl FnMut(&Range) -> ControlFlow<B>) -> ControlFlow<B> {
         let _in_flight = InFlight::new(&self.in_flight);
-        for (index, cell) in self.pools.iter().enumerate() {
+        for cell in self.cells() {
             let mut next = 1;
             let mut seen = [None; SLOTS_PER_LOCK];
-            while Self::look_at_slots(cell, index as u32, &mut next, &mut seen) {
+            while Self::look_at_slots(cell, &mut next, &mut seen) {
                 for range in seen.iter().flatten() {
                     visit(range)?;
                 }
@@ -150,7 +152,7 @@ impl<D: Device> Allocator<D> {
 
     /// The ranges of the next few slots from `next` on, which moves behind them; whether there were any slots.
     #[cold]
-    fn look_at_slots(cell: &Cell, index: u32, next: &mut u32, seen: &mut [Option<Range>; SLOTS_PER_LOCK]) -> bool {
+    fn look_at_slots(cell: &Cell, next: &mut u32, seen: &mut [Option<Range>; SLOTS_PER_LOCK]) -> bool {
         let pool = cell.pool.lock();
         let first = *next;
         for place in seen {
@@ -158,21 +160,32 @@ impl<D: Device> Allocator<D> {
                 *place = None;
                 continue;
             };
-            *place = pool.range(index, slot, node);
+            *place = pool.range(cell.index, slot, node);
             *next = slot + 1;
         }
         *next != first
     }
 
-    /// Writes a report as one JSON object: the allocator's figures, then each pool's configuration and figures.
+    /// Writes a report as one JSON object: the allocator's figures, then each pool's configuration and figures, and those of
+    /// the pool of persistent slices if there has been one.
     #[cold]
     pub fn write_json(&self, out: &mut dyn Write) -> fmt::Result {
-        report::write_allocator(out, &self.statistics(), self.pools.iter().map(Self::report_of))
+        let persistent = self.persistent().map(Self::report_of);
+        report::write_allocator(out, &self.statistics(), self.pools.iter().map(Self::report_of), persistent)
+    }
+
+    /// Verifies that nothing was written to the margins behind slices, where the CPU sees them: see
+    /// [`Debugging::margin`](crate::Debugging::margin). O(slots), with the lock held for one at a time.
+    ///
+    /// # Errors
+    /// [`Error::MarginDamaged`] for the first that was. It is mended, so that the next call tells of the next.
+    pub fn check_margins(&self) -> Result<(), Error> {
+        self.look_at_margins()
     }
 
     /// Verifies every invariant of the books from scratch, for tests: which one does not hold. Holds each pool's lock
     /// for O(slots).
     pub fn check(&self) -> Result<(), &'static str> {
-        self.pools.iter().try_for_each(|cell| cell.pool.lock().check())
+        self.cells().try_for_each(|cell| cell.pool.lock().check())
     }
 }

@@ -1,87 +1,42 @@
 //! The allocator: pools over one device, and what happens between a request and a slice.
 //!
-//! A request goes first to the pools that take it, in order, for memory that is held already; then to the same pools
-//! for a new page (`grow`); then once more for the last hole that could hold it. Pages that hold nothing go back by age,
-//! by a trim, or because they are in the way of another (`give_back`). Device callbacks and host-memory functions run with
-//! no lock held.
+//! A request goes first to the pools that take it, in order, for memory that is held already; if that does not serve it,
+//! up a ladder of everything that may help (`short`), of which a new page is one step (`grow`). Pages that hold nothing go
+//! back by age, by a trim, or because they are in the way of others (`give_back`). Slices may wait for the device before
+//! their memory is free (`pending`), and may have their memory filled (`care`). Device callbacks and host-memory functions
+//! run with no lock held.
 
 mod batch;
+mod care;
+mod dry_run;
 mod give_back;
 mod grow;
 mod inspect;
+mod install;
+mod options;
+mod pending;
+mod short;
 pub(crate) mod sizing;
 
 pub use batch::{Batch, BatchError};
+pub use install::NewPools;
+pub use options::{AllocatorOptions, Debugging};
 pub use sizing::{block_bytes, block_bytes_of};
 
+use crate::budget::{Account, Budget};
 use crate::clock::{Clock, Turn};
-use crate::device::{Device, MemoryType};
+use crate::device::Device;
 use crate::error::Error;
 use crate::ledger::Ledger;
-use crate::metadata::{Array, Chunk, HostMemory};
+use crate::metadata::{Array, Chunk};
 use crate::pool::{Pool, PoolOptions, Rules};
-use crate::report::Statistics;
 use crate::slice::{Request, Slice};
 use crate::slots::{SliceId, new_tags};
-use crate::sync::{AtomicU32, Guard, Lock, LockKind, Ordering};
+use crate::sync::{AtomicPtr, AtomicU32, Guard, Lock, Ordering};
+use core::alloc::Layout;
 use core::mem::ManuallyDrop;
-use core::ops::{ControlFlow, Range};
-
-/// How an allocator is made.
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct AllocatorOptions {
-    /// Where the books are kept.
-    pub memory: HostMemory,
-    /// How threads are kept apart.
-    pub lock: LockKind,
-    /// What the device gives out.
-    pub memory_type: MemoryType,
-    /// A request that would fit into a page which another call is just getting waits for it this many back-off steps
-    /// before it gets a page of its own.
-    pub growth_wait_steps: u32,
-}
-
-impl Default for AllocatorOptions {
-    fn default() -> Self {
-        Self {
-            memory: HostMemory::global(),
-            lock: LockKind::spin(),
-            memory_type: MemoryType::default(),
-            growth_wait_steps: 32,
-        }
-    }
-}
-
-impl AllocatorOptions {
-    /// The same with the books in other memory.
-    #[must_use]
-    pub const fn with_memory(mut self, memory: HostMemory) -> Self {
-        self.memory = memory;
-        self
-    }
-
-    /// The same with another kind of lock.
-    #[must_use]
-    pub const fn with_lock(mut self, lock: LockKind) -> Self {
-        self.lock = lock;
-        self
-    }
-
-    /// The same for a device with other memory.
-    #[must_use]
-    pub const fn with_memory_type(mut self, memory_type: MemoryType) -> Self {
-        self.memory_type = memory_type;
-        self
-    }
-
-    /// The same with another number of back-off steps.
-    #[must_use]
-    pub const fn with_growth_wait_steps(mut self, steps: u32) -> Self {
-        self.growth_wait_steps = steps;
-        self
-    }
-}
+use core::ops::ControlFlow;
+use core::ptr::{self, NonNull};
 
 /// The most pools an allocator can have.
 const MAX_POOLS: usize = 256;
@@ -93,9 +48,16 @@ fn check_pool_count(pools: &[PoolOptions]) -> Result<(), Error> {
     Ok(())
 }
 
+/// In place of a pool's index: the pool of persistent slices.
+pub const PERSISTENT_POOL: u32 = u32::MAX;
+
 /// A pool and its lock.
 struct Cell {
     rules: Rules,
+    /// Position in the list of pools.
+    index: u32,
+    /// Tag of its handles.
+    tag: u16,
     /// For the growth that gives pages back which are in its way.
     clearing: Turn,
     pool: Lock<Pool>,
@@ -112,9 +74,19 @@ pub struct Allocator<D: Device> {
     first_tag: u16,
     /// Whether any pool's pages age.
     ages: bool,
+    /// Whether every slice is looked after.
+    debugs: bool,
     pools: Array<Cell>,
+    /// The pool of persistent slices, made for the first of them. NULL before.
+    persistent: AtomicPtr<Cell>,
     clock: Clock,
     ledger: Lock<Ledger>,
+    /// The pressure of the shared budget that has been given way to.
+    pressure: AtomicU32,
+    /// Counts pages given back to the device, and whatever else may mean that it has memory again.
+    returns: AtomicU32,
+    /// Calls of [`Device::out_of_memory`] that are running.
+    pleas: AtomicU32,
     /// Growths, and callbacks that are running: while there are any, the allocator cannot go away.
     in_flight: AtomicU32,
     /// Calls that are closing the allocator, or have closed it: if any, it takes no more pages.
@@ -154,29 +126,26 @@ impl<D: Device> Allocator<D> {
     /// [`Error::InvalidArgument`] names the field that cannot work; [`Error::OutOfHostMemory`]. The device is dropped.
     #[cold]
     pub fn try_new(device: D, pools: &[PoolOptions], options: AllocatorOptions) -> Result<Self, Error> {
-        check_pool_count(pools)?;
-        for pool in pools {
-            Rules::try_new(pool, &options.memory_type)?;
-        }
-        let first_tag = new_tags(pools.len() as u16);
-        let cells = Array::try_new(options.memory, pools.len() as u32, |i| {
-            let rules = Rules::try_new(&pools[i as usize], &options.memory_type)?;
-            let pool = Pool::try_new(options.memory, rules, first_tag.wrapping_add(i as u16))?;
-            Ok(Cell { rules, clearing: Turn::new(), pool: Lock::new(options.lock, pool) })
-        })?;
-        let next_check = cells.iter().filter_map(|cell| cell.pool.lock().pages.next_check()).min();
+        Rules::try_new(&options.persistent_pool(), &options.memory_type, options.debugging.margin)?;
+        let NewPools { cells, first_tag, next_check } = NewPools::try_new(pools, &options)?;
         let clock = Clock::new();
         clock.set_next_check(next_check.unwrap_or(0));
+        let account = Account::new(options.max_bytes, options.max_pages);
         Ok(Self {
             device,
-            options,
             first_tag,
             ages: next_check.is_some(),
+            debugs: options.debugging.is_on(),
             pools: cells,
+            persistent: AtomicPtr::new(ptr::null_mut()),
             clock,
-            ledger: Lock::new(options.lock, Ledger::new(options.memory)),
+            ledger: Lock::new(options.lock, Ledger::new(options.memory, account)),
+            pressure: AtomicU32::new(options.budget.as_ref().map_or(0, Budget::pressure)),
+            returns: AtomicU32::new(0),
+            pleas: AtomicU32::new(0),
             in_flight: AtomicU32::new(0),
             closing: AtomicU32::new(0),
+            options,
         })
     }
 
@@ -188,21 +157,35 @@ impl<D: Device> Allocator<D> {
     /// Hands out a slice.
     ///
     /// Constant time where memory that is held serves the request by size class; otherwise a page is taken from the
-    /// device, on this thread and with no lock held. Before a refusal every hole that could hold the request is
-    /// looked at. Where pages age, some of those that are too old may be given back, at most four.
+    /// device, on this thread and with no lock held. Before a refusal everything is tried that may help: what the device is
+    /// done with ([`Device::completed`]), every hole that could hold the request, smaller pages where pages grow, pages
+    /// that hold nothing in any pool, and [`Device::out_of_memory`]. Where pages age, some of those that are too old may be
+    /// given back, at most four.
+    ///
+    /// After a device has had no memory, it is not asked for a page of that size again for 64 requests that fail, twice as
+    /// many after the next refusal, unless a page was given back or the allocator trimmed.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for size 0 where no pool takes it, an alignment that is no power of two or above the
     /// page alignment, a pool that does not exist; [`Error::TooLarge`]; [`Error::PoolCapacityExceeded`];
-    /// [`Error::OutOfDeviceMemory`]; [`Error::DeviceFailed`]; [`Error::OutOfHostMemory`]; [`Error::TooManySlices`];
-    /// [`Error::Busy`] if a page is needed while the allocator is being closed, or after. Pages that hold nothing may
-    /// have been given back on the way.
+    /// [`Error::BudgetExceeded`]; [`Error::PageCountExceeded`]; [`Error::OutOfDeviceMemory`]; [`Error::DeviceFailed`];
+    /// [`Error::NotSupported`]; [`Error::OutOfHostMemory`]; [`Error::TooManySlices`]; [`Error::Busy`] if a page is needed
+    /// while the allocator is being closed, or after. Of several the first of: host, device, budget, page count, pool
+    /// capacity, too large. Pages that hold nothing may have been given back on the way.
     #[inline]
     pub fn allocate(&self, request: &Request) -> Result<Slice, Error> {
         request.check()?;
+        if request.is_unusual() | self.debugs {
+            return self.allocate_with_care(request);
+        }
+        self.allocate_plainly(request, &mut false)
+    }
+
+    /// [`Allocator::allocate`] but for what is done with a slice's memory; `fresh`: whether a page was taken for it.
+    #[inline(always)]
+    fn allocate_plainly(&self, request: &Request, fresh: &mut bool) -> Result<Slice, Error> {
         let slice = 'placed: {
-            for index in self.route(request)? {
-                let cell = &self.pools[index];
+            for cell in self.route(request)? {
                 let Ok(fit) = cell.rules.fit(request) else { continue };
                 let mut pool = cell.pool.lock_hot();
                 if !pool.slicer.has_nodes() {
@@ -213,28 +196,77 @@ impl<D: Device> Allocator<D> {
                     break 'placed slice;
                 }
             }
-            self.allocate_slowly(request)?
+            self.allocate_slowly(request, fresh)?
         };
         if self.ages {
             self.count_allocation();
         }
+        self.look_at_pressure();
         Ok(slice)
     }
 
     /// [`Allocator::allocate`] off the hot path.
+    #[cold]
     #[inline(never)]
     fn allocate_elsewhere(&self, request: &Request) -> Result<Slice, Error> {
-        self.allocate(request)
+        request.check()?;
+        self.allocate_with_care(request)
     }
 
-    /// Indices of the pools that may serve a request, in order.
+    /// The pools that may serve a request, in order.
     #[inline(always)]
-    fn route(&self, request: &Request) -> Result<Range<u32>, Error> {
+    fn route(&self, request: &Request) -> Result<&[Cell], Error> {
         match request.pool.filter(|_| !cfg!(slicepool_canary = "any_pool")) {
-            None => Ok(0..self.pools.len()),
-            Some(index) if index < self.pools.len() => Ok(index..index + 1),
-            Some(index) => Err(Error::InvalidArgument { field: c"pool", value: u64::from(index) }),
+            None if request.persistent => self.need_persistent(),
+            None => Ok(self.pools.as_slice()),
+            Some(index) => match self.pools.as_slice().get(index as usize) {
+                Some(cell) if !request.persistent => Ok(core::slice::from_ref(cell)),
+                _ => Err(Error::InvalidArgument { field: c"pool", value: u64::from(index) }),
+            },
         }
+    }
+
+    // ---- the pool of persistent slices
+
+    /// The pool of persistent slices, if there is one.
+    #[inline]
+    fn persistent(&self) -> Option<&Cell> {
+        // SAFETY: made by `need_persistent`, never changed after, and freed with the allocator.
+        unsafe { self.persistent.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// The pool of persistent slices, made if there is none.
+    #[cold]
+    fn need_persistent(&self) -> Result<&[Cell], Error> {
+        if let Some(cell) = self.persistent() {
+            return Ok(core::slice::from_ref(cell));
+        }
+        let cell = Cell::try_new(&self.options.persistent_pool(), PERSISTENT_POOL, new_tags(1), &self.options)?;
+        let at = self.options.memory.allocate(Layout::new::<Cell>())?.cast::<Cell>();
+        // SAFETY: fresh memory of the right layout.
+        unsafe { at.write(cell) };
+        let null = ptr::null_mut();
+        let won = self.persistent.compare_exchange(null, at.as_ptr(), Ordering::AcqRel, Ordering::Acquire);
+        if won.is_err() {
+            // SAFETY: another thread was faster, nobody knows this one.
+            unsafe { Self::drop_cell(&self.options, at) };
+        }
+        self.persistent().map(core::slice::from_ref).ok_or(Error::OutOfHostMemory { bytes: 0 })
+    }
+
+    /// # Safety
+    /// `cell` came from [`Allocator::need_persistent`] with these options, and nobody uses it any more.
+    unsafe fn drop_cell(options: &AllocatorOptions, cell: NonNull<Cell>) {
+        // SAFETY: passed on from the caller.
+        unsafe {
+            cell.drop_in_place();
+            options.memory.deallocate(cell.cast(), Layout::new::<Cell>());
+        }
+    }
+
+    /// Every pool, that of persistent slices last.
+    fn cells(&self) -> impl Iterator<Item = &Cell> {
+        self.pools.iter().chain(self.persistent())
     }
 
     /// Takes a slice back. Its page stays with the allocator until it is trimmed.
@@ -246,7 +278,12 @@ impl<D: Device> Allocator<D> {
     /// allocator's. Nothing changes then.
     #[inline]
     pub fn free(&self, id: SliceId) -> Result<(), Error> {
-        self.cell(id)?.pool.lock_hot().free(id, &self.clock)
+        let freed = self.cell(id)?.pool.lock_hot().free(id, &self.clock);
+        if freed.is_err() {
+            return self.free_with_care(id);
+        }
+        self.look_at_pressure();
+        Ok(())
     }
 
     /// The slice of a handle, as [`Allocator::allocate`] returned it (or [`Allocator::try_resize`] left it).
@@ -262,21 +299,41 @@ impl<D: Device> Allocator<D> {
     ///
     /// # Errors
     /// [`Error::NoRoom`] if what follows the slice is in use or its page ends; as [`Allocator::free`] for the handle;
-    /// [`Error::InvalidArgument`] for size 0; [`Error::TooLarge`] above the pool's limit. The slice is unchanged then.
+    /// [`Error::InvalidArgument`] for size 0; [`Error::TooLarge`] above the pool's limit; [`Error::NotSupported`] for a
+    /// slice that is to be scrubbed. The slice is unchanged then.
+    #[cold]
     pub fn try_resize(&self, id: SliceId, size: u64) -> Result<Slice, Error> {
         let cell = self.cell(id)?;
-        cell.pool.lock().slicer.resolve(id)?;
+        let pool = cell.pool.lock();
+        let slot = pool.slicer.resolve_any(id)?;
+        if pool.slicer.is_scrubbed(slot) {
+            // What it gave up would not be.
+            return Err(Error::NotSupported { what: c"try_resize" });
+        }
+        drop(pool);
         let request = Request::new(size);
         request.check()?;
         let fit = cell.rules.fit(&request)?;
-        self.lock_with_nodes(cell)?.resize(id, &fit)
+        let resized = self.lock_with_nodes(cell)?.resize(id, &fit)?;
+        if self.debugs {
+            self.draw_margin(cell, &resized);
+        }
+        Ok(resized)
     }
 
     /// The pool that a handle names by its tag.
     #[inline(always)]
     fn cell(&self, id: SliceId) -> Result<&Cell, Error> {
         let index = u32::from(id.tag().wrapping_sub(self.first_tag));
-        if index < self.pools.len() { Ok(&self.pools[index]) } else { Err(Error::ForeignHandle) }
+        match self.pools.as_slice().get(index as usize) {
+            Some(cell) => Ok(cell),
+            None => self.persistent_cell(id),
+        }
+    }
+
+    #[cold]
+    fn persistent_cell(&self, id: SliceId) -> Result<&Cell, Error> {
+        self.persistent().filter(|cell| cell.tag == id.tag()).ok_or(Error::ForeignHandle)
     }
 
     /// Locks a pool whose slicer has the nodes for any one operation, getting host memory first if need be.
@@ -287,13 +344,20 @@ impl<D: Device> Allocator<D> {
             if pool.slicer.has_nodes() {
                 return Ok(pool);
             }
-            let plan = pool.slicer.plan()?;
-            drop(pool);
-            let chunk = Chunk::allocate(self.options.memory, plan)?;
-            // A chunk that came too late is dropped here, after the lock.
-            let late = cell.pool.lock().slicer.install(chunk);
-            drop(late);
+            self.add_nodes(cell, pool)?;
         }
+    }
+
+    /// Gets host memory for more nodes of a pool, whose lock ends with that.
+    #[cold]
+    fn add_nodes(&self, cell: &Cell, pool: Guard<'_, Pool>) -> Result<(), Error> {
+        let plan = pool.slicer.plan()?;
+        drop(pool);
+        let chunk = Chunk::allocate(self.options.memory, plan)?;
+        // A chunk that came too late is dropped after the lock.
+        let late = cell.pool.lock().slicer.install(chunk);
+        drop(late);
+        Ok(())
     }
 
     // ---- the end
@@ -304,7 +368,7 @@ impl<D: Device> Allocator<D> {
     ///
     /// # Errors
     /// [`Error::Busy`] while a growth or a callback is in flight, so also from within one, and with
-    /// [`LiveSlices::Refuse`] while slices are live; [`Error::DeviceFailed`] if the device refuses to take a page
+    /// [`LiveSlices::Refuse`] while slices are live or wait for the device; [`Error::DeviceFailed`] if the device refuses to take a page
     /// back. The allocator is as usable as before then, and so are its slices (with [`LiveSlices::Free`] they have
     /// been freed if the error came from the device).
     #[cold]
@@ -320,19 +384,15 @@ impl<D: Device> Allocator<D> {
 
     #[cold]
     fn give_everything_back(&self, live: LiveSlices) -> Result<(), Error> {
-        let busy = |figures: Statistics| {
-            let (live, in_flight) = (u64::from(figures.slices), figures.growths_in_flight);
-            Err(Error::Busy { live, in_use: figures.in_use, in_flight })
-        };
         // No pages come any more. A callback that allocates in what is left makes another round necessary, but not
         // again and again.
         for _ in 0..=self.statistics().pages {
             let figures = self.statistics();
             // A growth either began before `closing` was set, and its pool shows it here, or it is refused.
-            if figures.growths_in_flight != 0 || (figures.slices != 0 && live == LiveSlices::Refuse) {
-                return busy(figures);
+            if figures.growths_in_flight != 0 || (figures.is_used() && live == LiveSlices::Refuse) {
+                return Err(figures.busy(figures.growths_in_flight));
             }
-            if figures.slices != 0 {
+            if figures.is_used() {
                 self.free_everything();
             }
             let refusal = self.cleanup();
@@ -340,18 +400,22 @@ impl<D: Device> Allocator<D> {
                 return refusal;
             }
         }
-        busy(self.statistics())
+        let figures = self.statistics();
+        Err(figures.busy(figures.growths_in_flight))
     }
 
     #[cold]
     fn free_everything(&self) {
         let _: ControlFlow<()> = self.walk(|range| {
             if let Some(id) = range.id {
-                // Another call may have been faster.
-                let _ = self.free(id);
+                // Another call may have been faster. A damaged margin is reported once, and then no longer in the way.
+                if let Err(Error::MarginDamaged { .. }) = self.free(id) {
+                    let _ = self.free(id);
+                }
             }
             ControlFlow::Continue(())
         });
+        self.release_everything();
     }
 
     /// Gives every page back to the device and returns the device.
@@ -369,31 +433,56 @@ impl<D: Device> Allocator<D> {
     /// Whether the allocator could be closed or, with [`LiveSlices::Free`], abandoned now.
     ///
     /// # Errors
-    /// [`Error::Busy`] while a growth or a callback is in flight, and with [`LiveSlices::Refuse`] while slices are live.
+    /// [`Error::Busy`] while a growth or a callback is in flight, and with [`LiveSlices::Refuse`] while slices are live or
+    /// wait for the device.
     #[cold]
     pub fn can_destroy(&self, live: LiveSlices) -> Result<(), Error> {
         let in_flight = self.in_flight.load(Ordering::Acquire);
         // A callback may run while its thread is inside; the locks are free then, so looking is safe.
         let figures = self.statistics();
-        if in_flight != 0 || (figures.slices != 0 && live == LiveSlices::Refuse) {
-            return Err(Error::Busy { live: u64::from(figures.slices), in_use: figures.in_use, in_flight });
+        if in_flight != 0 || (figures.is_used() && live == LiveSlices::Refuse) {
+            return Err(figures.busy(in_flight));
         }
         Ok(())
     }
 
     /// Forgets all pages without a word to the device, frees the books and returns the device: for a device that is
-    /// lost, or memory that goes away with the process.
-    pub fn abandon(self) -> D {
+    /// lost, or memory that goes away with the process. What the pages took of a shared budget is returned.
+    pub fn abandon(mut self) -> D {
+        self.leave_budget();
         self.into_device()
+    }
+
+    /// [`Allocator::abandon`] in a forked child: takes no lock, since threads of the parent may have held it at the fork. A
+    /// shared budget, of which the child has a copy, counts the pages for ever.
+    pub fn abandon_forked(self) -> D {
+        self.into_device()
+    }
+
+    fn leave_budget(&mut self) {
+        if let Some(budget) = &self.options.budget {
+            budget.release_all(self.ledger.get_mut().account().used());
+        }
+    }
+
+    /// # Safety
+    /// Nobody uses the pool of persistent slices any more, and this is called once.
+    unsafe fn drop_persistent(&self) {
+        if let Some(cell) = NonNull::new(self.persistent.load(Ordering::Acquire)) {
+            // SAFETY: passed on from the caller.
+            unsafe { Self::drop_cell(&self.options, cell) };
+        }
     }
 
     fn into_device(self) -> D {
         let this = ManuallyDrop::new(self);
         // SAFETY: `this` is never used again and never dropped, so each field is moved out once.
         unsafe {
-            drop(core::ptr::read(&raw const this.pools));
-            drop(core::ptr::read(&raw const this.ledger));
-            core::ptr::read(&raw const this.device)
+            this.drop_persistent();
+            drop(ptr::read(&raw const this.pools));
+            drop(ptr::read(&raw const this.ledger));
+            drop(ptr::read(&raw const this.options));
+            ptr::read(&raw const this.device)
         }
     }
 }
@@ -402,5 +491,8 @@ impl<D: Device> Drop for Allocator<D> {
     fn drop(&mut self) {
         // A page that the device refuses stays lost: it has been asked, and nobody is left to tell.
         let _ = self.close(LiveSlices::Free);
+        self.leave_budget();
+        // SAFETY: nobody uses the allocator any more.
+        unsafe { self.drop_persistent() };
     }
 }

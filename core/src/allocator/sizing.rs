@@ -1,9 +1,8 @@
 //! How much host memory the books of an allocator can come to, for those who have to set it aside beforehand.
 #![forbid(unsafe_code)]
 
-use super::Cell;
+use super::{AllocatorOptions, Cell};
 use crate::arena::{ARENA_OVERHEAD, rounded};
-use crate::device::MemoryType;
 use crate::error::Error;
 use crate::ledger::Ledger;
 use crate::pool::{Pool, PoolOptions, Rules};
@@ -22,23 +21,38 @@ impl Needs {
 }
 
 /// Bytes of a block for [`HostMemory::in_block`](crate::HostMemory::in_block) in which an allocator with these pools always
-/// has room for its books, while at most `slices` slices are live and at most `pages` pages held, those being taken
-/// included.
+/// has room for its books, while at most `slices` slices are live or pending and at most `pages` pages held, those being
+/// taken included, and slices have waited for at most `timelines` timelines.
 ///
-/// An upper bound, whichever pools the slices and pages are in and in whatever order they come and go. Not counted:
-/// 64 bytes for each slice of a batch while [`Allocator::allocate_many`](crate::Allocator::allocate_many) runs; and one
-/// slot of 32 bytes that wears out with every 16.7 million frees of it.
+/// An upper bound, whichever pools the slices and pages are in and in whatever order they come and go. The pool of
+/// persistent slices is counted if `options` name its granule. Not counted: 64 bytes for each slice of a batch while
+/// [`Allocator::allocate_many`](crate::Allocator::allocate_many) runs; 32 bytes for each point of slices that wait for
+/// several; and one slot of 32 bytes that wears out with every 16.7 million frees of it.
 ///
 /// # Errors
 /// Those of [`Allocator::try_new`](crate::Allocator::try_new); [`Error::TooManySlices`] if there are no slots for so many.
 #[cold]
-pub fn block_bytes(pools: &[PoolOptions], memory_type: &MemoryType, slices: u32, pages: u32) -> Result<u64, Error> {
+pub fn block_bytes(
+    pools: &[PoolOptions],
+    options: &AllocatorOptions,
+    slices: u32,
+    pages: u32,
+    timelines: u32,
+) -> Result<u64, Error> {
     super::check_pool_count(pools)?;
     let mut needs = Needs::default();
     needs.add::<Cell>(pools.len() as u64);
-    for pool in pools {
-        let rules = Rules::try_new(pool, memory_type)?;
-        Pool::add_needs(&rules, slices, pages, &mut needs)?;
+    // Timelines are nodes of each pool, as slices are two of.
+    let slices = slices.saturating_add(timelines.div_ceil(2));
+    let mut add = |pool: &PoolOptions| {
+        let rules = Rules::try_new(pool, &options.memory_type, options.debugging.margin)?;
+        Pool::add_needs(&rules, slices, pages, &mut needs)
+    };
+    pools.iter().try_for_each(&mut add)?;
+    if options.persistent_granule.is_some() {
+        add(&options.persistent_pool())?;
+        // That it may be made twice at the same time costs nothing: one of them is given up before it has a slice.
+        needs.add::<Cell>(1);
     }
     Ledger::add_needs(pages, &mut needs);
     Ok(needs.0.saturating_add(ARENA_OVERHEAD))

@@ -11,15 +11,17 @@ use crate::slots::SliceId;
 pub struct Range {
     /// Index of the pool.
     pub pool: u32,
-    /// The slice's handle, `None` for a free range.
+    /// The slice's handle, `None` for free memory and for slices that wait for the device.
     pub id: Option<SliceId>,
+    /// Whether it is a slice that was freed but waits for the device.
+    pub pending: bool,
     /// Handle of the page's device memory.
     pub memory: u64,
     /// Bytes from the start of the page.
     pub offset: u64,
     /// Bytes of the range.
     pub size: u64,
-    /// Bytes asked for, 0 for a free range.
+    /// Bytes asked for by a live slice, otherwise 0.
     pub requested: u64,
     /// Address of the range as the device sees it, 0 if the device gives none.
     pub address: u64,
@@ -30,14 +32,17 @@ impl Pool {
     #[cold]
     pub(crate) fn range(&self, pool: u32, slot: u32, node: &Node) -> Option<Range> {
         let live = node.is_slice();
-        if !live && !node.is_free() {
+        let pending = node.is_pending();
+        if !live && !pending && !node.is_free() {
             return None;
         }
-        let (offset, size) = (self.rules.bytes(node.offset.get()), self.rules.bytes(node.size.get()));
+        let (offset, size) =
+            (self.rules.bytes(self.slicer.offset_of(node)), self.rules.bytes(self.slicer.size_of(node)));
         let memory = &self.pages[node.page.get()].memory;
         Some(Range {
             pool,
             id: live.then(|| self.slicer.id(slot)),
+            pending,
             memory: memory.handle,
             offset,
             size,
@@ -61,13 +66,16 @@ impl Pool {
 
     #[cold]
     pub(crate) fn statistics(&self) -> Statistics {
+        let (pages_unmapped, unmapped) = self.pages.unmapped();
         Statistics {
             reserved: self.pages.reserved(),
             in_use: self.in_use,
             padding: self.padding,
+            pending: self.pending_bytes(),
             free: self.slicer.free_granules() << self.rules.granule_shift,
             leaving: self.pages.leaving(),
             stuck: self.pages.stuck_bytes(),
+            unmapped,
             reserved_peak: self.reserved_peak,
             in_use_peak: self.in_use_peak,
             largest_allocation: self.largest_allocation,
@@ -76,10 +84,12 @@ impl Pool {
             device_allocations: self.device_allocations,
             device_deallocations: self.device_deallocations,
             slices: self.slicer.live(),
+            slices_pending: self.slicer.pending(),
             free_ranges: self.slicer.free_ranges(),
             pages: self.pages.count(),
             pages_idle: self.pages.idle_count(),
             pages_stuck: self.pages.stuck_count(),
+            pages_unmapped,
             pages_peak: self.pages_peak,
             growths_in_flight: self.growing,
         }
@@ -118,7 +128,7 @@ impl Pool {
         if (in_use, padding) != (figures.in_use, figures.padding) {
             return Err("the bytes in use differ from a walk");
         }
-        if figures.reserved != in_use + padding + figures.free + figures.leaving + figures.stuck {
+        if figures.reserved != in_use + padding + figures.pending + figures.free + figures.leaving + figures.stuck {
             return Err("the reserved bytes are not the sum of their parts");
         }
         Ok(())

@@ -15,6 +15,8 @@ mod inspect;
 mod options;
 mod page;
 mod pages;
+pub(crate) mod pending;
+mod refusals;
 mod rules;
 mod sliced;
 mod whole;
@@ -23,6 +25,7 @@ use crate::allocator::sizing::Needs;
 use crate::clock::Clock;
 use crate::device::DeviceMemory;
 use crate::error::Error;
+use crate::int::align_down;
 use crate::metadata::{Chunk, ChunkPlan, HostMemory};
 use crate::slice::Slice;
 use crate::slicer::nodes::Node;
@@ -33,6 +36,7 @@ pub use inspect::Range;
 pub use options::{NearPage, PoolOptions, PoolType};
 use page::Page;
 use pages::Pages;
+use refusals::Refusals;
 pub(crate) use rules::{Fit, Kind, Rules};
 
 /// What a pool's lock guards.
@@ -53,6 +57,7 @@ pub(crate) struct Pool {
     growing_bytes: u64,
     device_allocations: u64,
     device_deallocations: u64,
+    refusals: Refusals,
     /// Free pages of a direct pool by their size.
     by_size: SizeIndex,
 }
@@ -98,6 +103,7 @@ impl Pool {
             growing_bytes: 0,
             device_allocations: 0,
             device_deallocations: 0,
+            refusals: Refusals::new(),
             by_size: SizeIndex::new(),
         })
     }
@@ -227,6 +233,15 @@ impl Pool {
         self.padding -= padding;
     }
 
+    /// Books a slice out that is about to be freed or to wait.
+    pub(super) fn unbook(&mut self, slot: u32) {
+        if self.rules.cuts() {
+            self.unsettle(slot);
+        } else {
+            self.unbook_whole(slot);
+        }
+    }
+
     /// [`Pool::settle`] off the hot path.
     #[inline(never)]
     fn settle_elsewhere(&mut self, slot: u32, requested: u64) -> Slice {
@@ -242,15 +257,40 @@ impl Pool {
             id: self.slicer.id(slot),
             memory: memory.handle,
             offset,
-            size: self.rules.bytes(node.size.get()),
+            size: self.rules.bytes(node.size.get() - self.rules.margin),
             address: memory.address_at(offset),
-            mapped: if memory.mapped.is_null() { memory.mapped } else { memory.mapped.wrapping_add(offset as usize) },
+            mapped: memory.mapped_at(offset),
         }
     }
 
     /// The slice of a handle.
     pub(crate) fn get(&self, id: SliceId) -> Result<Slice, Error> {
         Ok(self.slice_at(self.slicer.resolve_for_query(id)?))
+    }
+
+    /// The slice of a slot that is live or claimed.
+    pub(crate) fn live_slice_of(&self, slot: u32) -> Slice {
+        self.slice_at(slot)
+    }
+
+    /// Bytes behind each slice that belong to nobody.
+    pub(crate) fn margin_bytes(&self) -> u64 {
+        self.rules.margin_bytes()
+    }
+
+    /// The slice of a slot that is live, claimed or pending, with all of its range.
+    pub(crate) fn slice_of(&self, slot: u32) -> Slice {
+        let node = self.slicer.node(slot);
+        let memory = &self.pages[node.page.get()].memory;
+        let offset = self.rules.bytes(self.slicer.offset_of(node));
+        Slice {
+            id: self.slicer.id(slot),
+            memory: memory.handle,
+            offset,
+            size: self.rules.bytes(self.slicer.size_of(node)),
+            address: memory.address_at(offset),
+            mapped: memory.mapped_at(offset),
+        }
     }
 
     #[inline(always)]
@@ -267,6 +307,20 @@ impl Pool {
             return self.free_whole(slot, clock);
         }
         self.unsettle(slot);
+        self.give_up_cut(slot, clock);
+    }
+
+    /// Makes the memory of a slice free that has been booked out.
+    fn give_up(&mut self, slot: u32, clock: &Clock) {
+        if self.rules.cuts() {
+            self.give_up_cut(slot, clock);
+        } else {
+            self.give_up_whole(slot, clock);
+        }
+    }
+
+    #[inline(always)]
+    fn give_up_cut(&mut self, slot: u32, clock: &Clock) {
         let page = self.slicer.node(slot).page.get();
         let edge = self.slicer.free(slot);
         if edge != 0 {
@@ -283,13 +337,14 @@ impl Pool {
 
     /// Grows or shrinks a slice where it lies. Needs [`Slicer::has_nodes`].
     pub(crate) fn resize(&mut self, id: SliceId, fit: &Fit) -> Result<Slice, Error> {
-        let slot = self.slicer.resolve(id)?;
+        let slot = self.slicer.resolve_any(id)?;
         if !self.rules.cuts() {
             return self.resize_whole(slot, fit);
         }
         let available = self.slicer.available_at(slot);
         if u64::from(fit.size) > available {
-            return Err(Error::NoRoom { size: fit.requested, available: available << self.rules.granule_shift });
+            let available = (available << self.rules.granule_shift) - self.margin_bytes();
+            return Err(Error::NoRoom { size: fit.requested, available });
         }
         self.unsettle(slot);
         self.slicer.resize(slot, fit.size);
@@ -342,13 +397,22 @@ impl Pool {
 
     /// Sets aside a page under the cap and the records for it; the page's bytes. Needs [`Slicer::has_nodes`], and nothing
     /// may be lacking.
+    ///
+    /// Pages that grow have no more than `room`, if that is enough for the request. `returns` counts the pages that the
+    /// allocator has given back.
     #[cold]
-    pub(crate) fn begin_growth(&mut self, fit: &Fit) -> Result<u64, Error> {
+    pub(crate) fn begin_growth(&mut self, fit: &Fit, room: u64, returns: u32) -> Result<u64, Error> {
         let page = self.claimed_bytes().and_then(|held| {
             let page = self.rules.next_page(fit, held)?;
             held.checked_add(page).map(|_| page)
         });
-        let Some(page) = page else { return Err(self.capacity_error(fit)) };
+        let Some(mut page) = page else { return Err(self.capacity_error(fit)) };
+        self.refusals.look_at_returns(returns);
+        if self.rules.grows() {
+            let (least, granule) = (self.rules.bytes(fit.size), self.rules.granule());
+            page = self.refusals.shrink(page, least, granule).min(align_down(room, granule)).max(least);
+        }
+        self.refusals.pause(page)?;
         self.slicer.promise_nodes();
         self.pages.promise();
         self.growing += 1;
@@ -361,6 +425,7 @@ impl Pool {
             size: fit.requested,
             capacity: self.rules.capacity().unwrap_or(u64::MAX),
             in_use: self.in_use,
+            pending: self.pending_bytes(),
             largest_free: self.largest_bound(),
             // Both mean that trying again may help.
             growths_in_flight: self.growing + self.pages.leaving_count(),
@@ -375,11 +440,21 @@ impl Pool {
         self.growing_bytes -= bytes;
     }
 
+    /// The device had no memory for a page of `bytes`; whether the pool should ask for a smaller one.
+    #[cold]
+    pub(crate) fn note_refusal(&mut self, fit: &Fit, bytes: u64, code: i32) -> bool {
+        let least = if self.rules.grows() { self.rules.bytes(fit.size) } else { bytes };
+        self.refusals.note(bytes, least, code)
+    }
+
     /// Installs the page that a growth got, and places the request that waits for it at its start.
     #[cold]
     pub(crate) fn commit_growth(&mut self, memory: DeviceMemory, fit: &Fit) -> Slice {
         self.cancel_growth(memory.size);
-        self.note_device_allocation();
+        if memory.is_mapped() {
+            self.note_device_allocation();
+            self.refusals.note_success(memory.size);
+        }
         let index = self.pages.next_index();
         let granules = (memory.size >> self.rules.granule_shift) as u32;
         if !self.rules.cuts() {
@@ -412,6 +487,26 @@ impl Pool {
 
     fn note_device_allocation(&mut self) {
         self.device_allocations += 1;
+    }
+
+    /// The device has given the memory of a page that had none.
+    pub(crate) fn set_memory(&mut self, page: u32, memory: DeviceMemory) {
+        self.note_device_allocation();
+        self.pages.set_memory(page, memory);
+    }
+
+    /// The device has given memory that nobody needed any more, and has taken it back.
+    pub(crate) fn note_returned_memory(&mut self) {
+        self.note_device_allocation();
+        self.device_deallocations += 1;
+    }
+
+    /// The device has given memory that nobody needed any more, and does not take it back.
+    pub(crate) fn keep_refused_memory(&mut self, memory: DeviceMemory) {
+        self.pages.release_promise();
+        self.note_device_allocation();
+        self.pages.add_stuck(memory);
+        self.note_reserved();
     }
 
     fn note_reserved(&mut self) {
@@ -477,10 +572,12 @@ impl Pool {
         }
     }
 
-    /// The device has taken a page back.
+    /// The device has taken a page back, or has never given its memory.
     pub(crate) fn returned(&mut self, index: u32) {
+        if self.pages[index].memory.is_mapped() {
+            self.device_deallocations += 1;
+        }
         self.pages.set_vacant(index);
-        self.device_deallocations += 1;
     }
 
     /// The device has refused to take a page back.

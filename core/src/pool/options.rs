@@ -149,7 +149,7 @@ impl PoolOptions {
     #[cold]
     pub fn validate(&self, memory_type: &MemoryType) -> Result<(), Error> {
         let refuse = |field, value| Err(Error::InvalidArgument { field, value });
-        let effective = Rules::try_new(self, memory_type)?.options();
+        let effective = Rules::try_new(self, memory_type, 0)?.options();
         match self.pool_type {
             PoolType::ExclusivePages { max_alloc_size } if effective.pool_type != self.pool_type => {
                 refuse(c"max_alloc_size", max_alloc_size)

@@ -31,6 +31,9 @@ pub(crate) struct Pages {
     leaving: u64,
     leaving_count: u32,
     stuck_bytes: u64,
+    /// Pages of a dry run that have no memory of the device, and their bytes.
+    unmapped_count: u32,
+    unmapped_bytes: u64,
 }
 
 impl Pages {
@@ -52,6 +55,8 @@ impl Pages {
             leaving: 0,
             leaving_count: 0,
             stuck_bytes: 0,
+            unmapped_count: 0,
+            unmapped_bytes: 0,
         }
     }
 
@@ -106,6 +111,10 @@ impl Pages {
     fn add_record(&mut self, memory: DeviceMemory, edge: u32, state: State) -> u32 {
         self.next_serial += 1;
         self.reserved += memory.size;
+        if !memory.is_mapped() {
+            self.unmapped_count += 1;
+            self.unmapped_bytes += memory.size;
+        }
         let vacant = self.lowest(Set::Vacant);
         let marks = match vacant {
             None => Default::default(),
@@ -211,8 +220,12 @@ impl Pages {
     /// The device has taken a page back.
     pub(crate) fn set_vacant(&mut self, index: u32) {
         self.end_leaving(index);
+        let memory = self.pages[index].memory;
         self.pages[index].state.set(State::Vacant);
-        self.reserved -= self.pages[index].memory.size;
+        self.reserved -= memory.size;
+        if !memory.is_mapped() {
+            self.note_mapped(memory.size);
+        }
         self.vacant_count += 1;
         self.mark(Set::Vacant, index);
     }
@@ -222,6 +235,18 @@ impl Pages {
         self.end_leaving(index);
         self.pages[index].state.set(State::Stuck);
         self.enter_stuck(index);
+    }
+
+    fn note_mapped(&mut self, bytes: u64) {
+        self.unmapped_count -= 1;
+        self.unmapped_bytes -= bytes;
+    }
+
+    /// A page that has had no memory gets some.
+    pub(crate) fn set_memory(&mut self, index: u32, memory: DeviceMemory) {
+        debug_assert!(!self.pages[index].memory.is_mapped() && memory.is_mapped());
+        self.note_mapped(memory.size);
+        self.pages[index].memory = memory;
     }
 
     fn enter_stuck(&mut self, index: u32) {
@@ -331,6 +356,11 @@ impl Pages {
     /// Bytes in pages that serve: neither on their way back nor stuck.
     pub(crate) fn staying(&self) -> u64 {
         self.reserved - self.leaving - self.stuck_bytes
+    }
+
+    /// Pages of a dry run that have no memory of the device, and their bytes.
+    pub(crate) fn unmapped(&self) -> (u32, u64) {
+        (self.unmapped_count, self.unmapped_bytes)
     }
 
     pub(crate) fn next_serial(&self) -> u64 {

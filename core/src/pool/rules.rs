@@ -5,6 +5,7 @@ use super::direct::Direct;
 use super::exclusive::Exclusive;
 use super::sliced::Sliced;
 use super::{NearPage, PoolOptions, PoolType};
+use crate::allocator::Debugging;
 use crate::device::MemoryType;
 use crate::error::Error;
 use crate::int::{align_down, align_up, granules_up, mask};
@@ -40,6 +41,8 @@ pub(crate) struct Rules {
     /// Alignment of pages, and the largest of requests.
     pub(crate) page_alignment: u64,
     pub(crate) granule_shift: u32,
+    /// Granules behind each slice that are part of its range but not of its size.
+    pub(crate) margin: u32,
     /// All ones if pages are cut: otherwise slices begin where their pages do, whatever their alignment.
     cut_mask: u32,
     pub(crate) kind: Kind,
@@ -63,6 +66,21 @@ impl Sizes {
         Self { first, count: last - first + 1 }
     }
 
+    /// The largest of them, 0 if there are none.
+    fn last(&self) -> u64 {
+        self.first + self.count.saturating_sub(1)
+    }
+
+    /// Those that are at most `last`.
+    fn up_to(self, last: Option<u64>) -> Self {
+        match last {
+            Some(last) if last >= self.first => {
+                Self { count: self.count.min((last - self.first).saturating_add(1)), ..self }
+            }
+            _ => Self::NONE,
+        }
+    }
+
     #[inline(always)]
     pub(crate) fn contain(&self, size: u64) -> bool {
         size.wrapping_sub(self.first) < self.count
@@ -70,8 +88,9 @@ impl Sizes {
 }
 
 impl Rules {
+    /// The rules of `options`. Behind each slice `margin` bytes are left unused.
     #[cold]
-    pub(crate) fn try_new(options: &PoolOptions, memory_type: &MemoryType) -> Result<Self, Error> {
+    pub(crate) fn try_new(options: &PoolOptions, memory_type: &MemoryType, margin: u64) -> Result<Self, Error> {
         let refuse = |field, value| Err(Error::InvalidArgument { field, value });
         let granule = options.granule;
         if !granule.is_power_of_two() || granule > 1 << 32 {
@@ -96,16 +115,30 @@ impl Rules {
             }
             PoolType::Direct { reclaim_at } => Kind::Direct(Direct { reclaim_at, limit }),
         };
-        let (accepted, near_page) = match &kind {
+        let (mut accepted, mut near_page) = match &kind {
             Kind::Sliced(sliced) => (sliced.accepted(), sliced.near_page()),
             Kind::Exclusive(exclusive) => (exclusive.accepted(), Sizes::NONE),
             Kind::Direct(direct) => (Sizes::new(1, direct.limit), Sizes::NONE),
         };
+        if margin > Debugging::MAX_MARGIN || (margin != 0 && granule > Debugging::MAX_MARGIN) {
+            return refuse(c"margin", margin);
+        }
+        let margin = granules_up(margin, granule.trailing_zeros());
+        if margin != 0 {
+            let largest = match &kind {
+                Kind::Sliced(sliced) => sliced.largest_page(),
+                Kind::Exclusive(exclusive) => u64::from(exclusive.largest) * granule,
+                Kind::Direct(direct) => direct.limit,
+            };
+            let last = largest.checked_sub(margin * granule);
+            (accepted, near_page) = (accepted.up_to(last), near_page.up_to(last));
+        }
         Ok(Self {
             accepted,
             near_page,
             page_alignment: memory_type.alignment.max(granule),
             granule_shift: granule.trailing_zeros(),
+            margin: margin as u32,
             cut_mask: mask(matches!(kind, Kind::Sliced(_))),
             kind,
             dealloc_period: options.dealloc_period,
@@ -125,6 +158,7 @@ impl Rules {
         // A pool without room for a single page takes requests so that they get the right error; clamping keeps the
         // number in range, no page will ever hold it. A size of 0 takes a granule all the same.
         let size = granules_up(request.size, self.granule_shift).clamp(1, u64::from(u32::MAX)) as u32;
+        let size = size.saturating_add(self.margin);
         let align_mask = ((request.alignment >> self.granule_shift).max(1) - 1).min(u64::from(u32::MAX)) as u32;
         Ok(Fit { size, align_mask: align_mask & self.cut_mask, requested: request.size })
     }
@@ -140,7 +174,13 @@ impl Rules {
             Kind::Exclusive(exclusive) => exclusive.max_alloc_size,
             Kind::Direct(direct) => direct.limit,
         };
+        let limit = if self.margin == 0 { limit } else { limit.min(self.accepted.last().max(self.near_page.last())) };
         Error::TooLarge { size, limit }
+    }
+
+    /// Bytes behind each slice that belong to nobody.
+    pub(crate) fn margin_bytes(&self) -> u64 {
+        self.bytes(self.margin)
     }
 
     pub(crate) fn bytes(&self, granules: u32) -> u64 {

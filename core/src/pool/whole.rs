@@ -106,7 +106,7 @@ impl Pool {
             id,
             memory: memory.handle,
             offset: 0,
-            size: memory.size,
+            size: memory.size - self.rules.margin_bytes(),
             address: memory.address,
             mapped: memory.mapped,
         }
@@ -119,7 +119,7 @@ impl Pool {
     }
 
     #[inline(always)]
-    fn unbook_whole(&mut self, slot: u32) {
+    pub(super) fn unbook_whole(&mut self, slot: u32) {
         let node = self.slicer.node(slot);
         let padding = Self::whole_padding(node);
         self.note_not_in_use(self.rules.bytes(node.size.get()) - padding, padding);
@@ -129,6 +129,12 @@ impl Pool {
     #[inline(never)]
     pub(super) fn free_whole(&mut self, slot: u32, clock: &Clock) {
         self.unbook_whole(slot);
+        self.give_up_whole(slot, clock);
+    }
+
+    /// Makes the memory of a slice free that has been booked out.
+    #[inline(always)]
+    pub(super) fn give_up_whole(&mut self, slot: u32, clock: &Clock) {
         self.slicer.free_whole(slot);
         self.index_whole(slot);
         self.pages.set_idle(self.slicer.node(slot).page.get(), clock.idle_event());
@@ -158,7 +164,8 @@ impl Pool {
     pub(super) fn resize_whole(&mut self, slot: u32, fit: &Fit) -> Result<Slice, Error> {
         let size = self.slicer.node(slot).size.get();
         if fit.size > size {
-            return Err(Error::NoRoom { size: fit.requested, available: self.rules.bytes(size) });
+            let available = self.rules.bytes(size - self.rules.margin);
+            return Err(Error::NoRoom { size: fit.requested, available });
         }
         self.unbook_whole(slot);
         let memory = self.pages[self.slicer.node(slot).page.get()].memory;

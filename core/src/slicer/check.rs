@@ -27,7 +27,8 @@ impl Slicer {
 
     fn check_counts(&self, found: &Counts) -> Result<(), &'static str> {
         let unused = self.nodes.iter().filter(|(_, node)| node.is(Kind::Unused)).count() as u32;
-        if found.nodes + unused != self.nodes.iter().count() as u32 {
+        let waiting = self.check_timelines()?;
+        if found.nodes + unused + waiting != self.nodes.iter().count() as u32 {
             return Err("a node is neither in a page nor unused");
         }
         if self.nodes.unused_count() > unused {
@@ -35,6 +36,9 @@ impl Slicer {
         }
         if found.idle != self.idle {
             return Err("the idle pages are not those that hold nothing");
+        }
+        if (found.pending, found.pending_granules) != (self.pending, self.pending_granules) {
+            return Err("a counter of what is pending differs from a walk");
         }
         if found.live != self.live || found.holes != self.holes || found.free != self.free {
             return Err("a counter differs from a walk");
@@ -58,7 +62,8 @@ impl Slicer {
         let mut index = end.next.get();
         while index != edge {
             let node = &self.nodes[index];
-            if node.offset.get() != at || node.size.get() == 0 || node.page.get() != end.page.get() {
+            let size = self.size_of(node);
+            if node.offset.get() != at || size == 0 || node.page.get() != end.page.get() {
                 return Err("the nodes of a page do not tile it");
             }
             if node.prev.get() != last {
@@ -70,15 +75,18 @@ impl Slicer {
             }
             if hole {
                 found.holes += 1;
-                found.free += u64::from(node.size.get());
+                found.free += u64::from(size);
             } else if node.is_slice() {
                 found.live += 1;
+            } else if node.is_pending() {
+                found.pending += 1;
+                found.pending_granules += u64::from(size);
             } else {
                 return Err("a node in a page is neither slice nor hole");
             }
             found.nodes += 1;
             after_hole = hole;
-            at += node.size.get();
+            at += size;
             last = index;
             index = node.next.get();
         }
@@ -125,11 +133,14 @@ impl Slicer {
         let mut found = Counts::default();
         for (slot, granules) in pages {
             let node = &self.nodes[slot];
-            if node.offset.get() != 0 || node.size.get() != granules {
+            if self.offset_of(node) != 0 || self.size_of(node) != granules {
                 return Err("a page's only node does not fill it");
             }
             if node.is_slice() {
                 found.live += 1;
+            } else if node.is_pending() {
+                found.pending += 1;
+                found.pending_granules += u64::from(granules);
             } else if node.is(Kind::Hole) {
                 found.holes += 1;
                 found.free += u64::from(granules);
@@ -150,6 +161,8 @@ struct Counts {
     idle: u32,
     nodes: u32,
     live: u32,
+    pending: u32,
+    pending_granules: u64,
     holes: u32,
     free: u64,
 }

@@ -39,6 +39,7 @@ mod pages;
 mod search;
 #[cfg(test)]
 mod tests;
+pub(crate) mod timelines;
 mod whole;
 
 use crate::allocator::sizing::Needs;
@@ -74,6 +75,14 @@ pub(crate) struct Slicer {
     /// Raised by every change to holes and tail.
     changes: u32,
     live: u32,
+    /// Slices that wait for the device, and their granules.
+    pending: u32,
+    pending_granules: u64,
+    /// The first timeline that anything waited for; 0: none.
+    timelines: u32,
+    /// Pending slices that wait for nothing but to be overwritten, and the last of them.
+    scrubs: u32,
+    last_scrub: u32,
     holes: u32,
     /// Granules in holes, tail and idle pages.
     free: u64,
@@ -112,6 +121,11 @@ impl Slicer {
             tag,
             changes: 0,
             live: 0,
+            pending: 0,
+            pending_granules: 0,
+            timelines: 0,
+            scrubs: 0,
+            last_scrub: 0,
             holes: 0,
             free: 0,
             needs: if pages == PageKind::Whole { 0 } else { NODES_PER_CUT },
@@ -155,6 +169,11 @@ impl Slicer {
         self.nodes.install(chunk)
     }
 
+    /// Whether there are `count` nodes more than what is promised.
+    pub(crate) fn has_spare_nodes(&self, count: u32) -> bool {
+        self.nodes.available() >= count.saturating_add(self.promised)
+    }
+
     /// Whether a page can be added and a slice placed in it with the nodes at hand.
     pub(crate) fn has_nodes_for_page(&self) -> bool {
         self.nodes.available() >= self.growth_needs + self.promised
@@ -169,6 +188,16 @@ impl Slicer {
     /// Gives up what [`Slicer::promise_nodes`] set aside.
     pub(crate) fn release_promise(&mut self) {
         self.promised -= self.growth_needs;
+    }
+
+    /// Sets `count` nodes aside. Needs [`Slicer::has_spare_nodes`].
+    pub(crate) fn promise_spare(&mut self, count: u32) {
+        self.promised += count;
+    }
+
+    /// Gives up what [`Slicer::promise_spare`] set aside.
+    pub(crate) fn release_spare(&mut self, count: u32) {
+        self.promised -= count;
     }
 
     // ---- handles
@@ -186,14 +215,29 @@ impl Slicer {
         id.tag() == self.tag && (is || (cfg!(slicepool_canary = "skip_generation") && node.is(kind)))
     }
 
+    /// The slot of a live slice, whatever has to be done before its memory is free.
+    #[cold]
+    pub(crate) fn resolve_any(&self, id: SliceId) -> Result<u32, Error> {
+        self.resolve_as(id, Kind::Live)
+    }
+
     /// The slot of a slice that a batch has claimed.
     pub(crate) fn resolve_claimed(&self, id: SliceId) -> Result<u32, Error> {
-        if self.is(id, Kind::Claimed) { Ok(id.slot()) } else { Err(self.refusal(id)) }
+        self.resolve_as(id, Kind::Claimed)
     }
 
     /// The slot of a slice that is live or claimed: for queries.
     pub(crate) fn resolve_for_query(&self, id: SliceId) -> Result<u32, Error> {
-        self.resolve_claimed(id).or_else(|_| self.resolve(id))
+        self.resolve_claimed(id).or_else(|_| self.resolve_any(id))
+    }
+
+    fn resolve_as(&self, id: SliceId, kind: Kind) -> Result<u32, Error> {
+        match self.nodes.get(id.slot()) {
+            Some(node) if id.tag() == self.tag && node.is_any(kind) && node.generation() == id.generation() => {
+                Ok(id.slot())
+            }
+            _ => Err(self.refusal(id)),
+        }
     }
 
     #[cold]
@@ -202,9 +246,9 @@ impl Slicer {
             Some(node) if id.tag() == self.tag && id.slot() != 0 => node,
             _ => return Error::ForeignHandle,
         };
-        // A slot's generation is that of its slice while it is live, and one more once that is freed.
-        let ours =
-            id.generation() < node.generation() || (id.generation() == node.generation() && node.is(Kind::Claimed));
+        // A slot's generation is that of its slice while it is live or pending, and one more once its memory is free.
+        let gone = node.is_any(Kind::Claimed) || node.is_pending();
+        let ours = id.generation() < node.generation() || (id.generation() == node.generation() && gone);
         if ours { Error::StaleHandle } else { Error::ForeignHandle }
     }
 
@@ -233,14 +277,14 @@ impl Slicer {
 
     /// Marks a live slice as about to be freed by a batch, so that nobody else frees it.
     pub(crate) fn claim(&mut self, slot: u32) {
-        debug_assert!(self.nodes[slot].is(Kind::Live));
-        self.nodes[slot].set_kind(Kind::Claimed);
+        debug_assert!(self.nodes[slot].is_any(Kind::Live));
+        self.nodes[slot].change_kind(Kind::Claimed);
     }
 
     /// Undoes [`Slicer::claim`].
     pub(crate) fn unclaim(&mut self, slot: u32) {
-        debug_assert!(self.nodes[slot].is(Kind::Claimed));
-        self.nodes[slot].set_kind(Kind::Live);
+        debug_assert!(self.nodes[slot].is_any(Kind::Claimed));
+        self.nodes[slot].change_kind(Kind::Live);
     }
 
     /// The nodes that were ever used, with their numbers.
@@ -482,6 +526,14 @@ impl Slicer {
 
     pub(crate) fn live(&self) -> u32 {
         self.live
+    }
+
+    pub(crate) fn pending(&self) -> u32 {
+        self.pending
+    }
+
+    pub(crate) fn pending_granules(&self) -> u64 {
+        self.pending_granules
     }
 
     /// Free ranges: holes, idle pages, and the tail if it is not empty.

@@ -26,7 +26,7 @@ pub(crate) struct Node {
     pub(crate) link_a: Cell<u32>,
     /// Hole: the next of its class. Unused: the next unused.
     pub(crate) link_b: Cell<u32>,
-    /// [`Kind`] in the top 8 bits, generation in the others.
+    /// Flags in the top 2 bits, [`Kind`] in the next 6, generation in the others.
     pub(crate) state: Cell<u32>,
 }
 
@@ -44,10 +44,29 @@ pub(crate) enum Kind {
     Claimed = 3,
     /// The end of a page: holds its untouched tail, never merges, closes the ring of neighbours.
     Edge = 4,
+    /// A slice that was freed but waits for the device. Its size is what lies between it and its neighbour: the field
+    /// serves the waiting ([`super::timelines`]).
+    Pending = 5,
+    /// One of several points that a pending slice waits for.
+    Wait = 6,
+    /// A timeline, with the queue of what waits for points on it.
+    Timeline = 7,
+    /// A timeline that was forgotten: keeps its place among the others until another takes it.
+    Forgotten = 8,
 }
 
 pub(crate) const KIND_SHIFT: u32 = 24;
+const KIND_BITS: u32 = 6;
 const GENERATION_MASK: u32 = (1 << KIND_SHIFT) - 1;
+
+/// Flag of a slice that is more than a range: something is done with its memory before that is free. Such a slice is not
+/// [`Kind::Live`] to the look that the hot paths take, so they lose nothing to it.
+pub(crate) const CARE: u32 = 1 << 31;
+
+/// Flag of a slice whose bytes are overwritten before they can be anybody else's. Only together with [`CARE`].
+pub(crate) const SCRUB: u32 = 1 << 30;
+
+const FLAGS: u32 = CARE | SCRUB;
 
 impl Node {
     fn new(kind: Kind) -> Self {
@@ -85,9 +104,26 @@ impl Node {
         self.state.get() >> KIND_SHIFT == kind as u32
     }
 
+    /// Makes the node one of another kind, without flags.
     #[inline(always)]
     pub(crate) fn set_kind(&self, kind: Kind) {
         self.state.set(state(kind, self.generation()));
+    }
+
+    /// Makes the node one of another kind, with the flags it has.
+    pub(crate) fn change_kind(&self, kind: Kind) {
+        self.state.set(self.flags() | state(kind, self.generation()));
+    }
+
+    /// [`CARE`] and [`SCRUB`].
+    #[inline(always)]
+    pub(crate) fn flags(&self) -> u32 {
+        self.state.get() & FLAGS
+    }
+
+    /// Whether the node is of a kind, whatever its flags.
+    pub(crate) fn is_any(&self, kind: Kind) -> bool {
+        self.state.get() >> KIND_SHIFT & ((1 << KIND_BITS) - 1) == kind as u32
     }
 
     #[inline(always)]
@@ -106,9 +142,14 @@ impl Node {
         self.offset.get() + self.size.get()
     }
 
-    /// Whether the node stands for a slice.
+    /// Whether the node stands for a slice that somebody owns.
     pub(crate) fn is_slice(&self) -> bool {
-        self.is(Kind::Live) || self.is(Kind::Claimed)
+        self.is_any(Kind::Live) || self.is_any(Kind::Claimed)
+    }
+
+    /// Whether the node stands for a slice that waits for the device.
+    pub(crate) fn is_pending(&self) -> bool {
+        self.is_any(Kind::Pending)
     }
 
     /// Whether the node stands for free memory.

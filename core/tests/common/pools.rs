@@ -73,5 +73,5 @@ pub(crate) fn free_all<D: Device>(allocator: &Allocator<D>, slices: &[Slice]) {
 
 /// The capacity error with no growth under way.
 pub(crate) fn full(size: u64, capacity: u64, in_use: u64, largest_free: u64) -> Error {
-    Error::PoolCapacityExceeded { size, capacity, in_use, largest_free, growths_in_flight: 0 }
+    Error::PoolCapacityExceeded { size, capacity, in_use, pending: 0, largest_free, growths_in_flight: 0 }
 }

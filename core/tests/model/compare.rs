@@ -36,7 +36,7 @@ impl Subject {
         let found = self.allocator.largest_free();
         ensure!(found == largest, "the largest free range has {largest} bytes, not {found}");
         self.check_stale_handles(step, 2)?;
-        let busy = Error::Busy { live: u64::from(slices), in_use, in_flight: 0 };
+        let busy = Error::Busy { live: u64::from(slices), pending: 0, in_use, in_flight: 0 };
         let expected = if slices == 0 { Ok(()) } else { Err(busy) };
         let found = self.allocator.can_destroy(LiveSlices::Refuse);
         ensure!(found == expected, "can_destroy answers {found:?} instead of {expected:?}");

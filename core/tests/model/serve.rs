@@ -235,6 +235,7 @@ impl Model {
             size: request.size,
             capacity: pool.rules.capacity(),
             in_use: pool.books.in_use,
+            pending: 0,
             largest_free: pool.books.largest_free(),
             growths_in_flight: 0,
         }

@@ -195,6 +195,7 @@ impl Subject {
                     size,
                     capacity: self.size(),
                     in_use: self.books.in_use,
+                    pending: 0,
                     largest_free,
                     growths_in_flight: 0,
                 });

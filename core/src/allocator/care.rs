@@ -1,0 +1,202 @@
+//! Slices whose memory something is done with: filled when they are handed out, overwritten before they are free again,
+//! or watched for who writes behind their end.
+//!
+//! Such a slice carries the flag [`CARE`], by which the hot paths do not know it as a live one: what they refuse comes here.
+
+use super::{Allocator, Cell, Debugging, InFlight};
+use crate::device::{Device, DeviceError, DeviceMemory, FillReason, FillRequest};
+use crate::error::{DeviceFault, Error};
+use crate::pool::Pool;
+use crate::slice::{Request, Slice};
+use crate::slicer::nodes::{CARE, SCRUB};
+use crate::slots::SliceId;
+use core::slice;
+
+impl<D: Device> Allocator<D> {
+    /// [`Allocator::allocate`] for requests that ask for more than a place, or all if slices are watched. The request has
+    /// been checked.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn allocate_with_care(&self, request: &Request) -> Result<Slice, Error> {
+        if (request.zero || request.scrub) && !self.device.can_fill() {
+            return Err(Error::NotSupported { what: c"fill" });
+        }
+        let mut fresh = false;
+        let slice = self.allocate_plainly(request, &mut fresh)?;
+        if !(request.zero || request.scrub || self.debugs) {
+            return Ok(slice);
+        }
+        let cell = self.cell(slice.id)?;
+        if request.scrub || self.debugs {
+            // Nobody else knows the handle yet.
+            let mut pool = cell.pool.lock();
+            let slot = pool.slicer.resolve_any(slice.id)?;
+            pool.slicer.set_flags(slot, if request.scrub { CARE | SCRUB } else { CARE });
+        }
+        if self.debugs {
+            self.fill_mapped(slice.mapped, slice.size, Debugging::NEW);
+            self.draw_margin(cell, &slice);
+        }
+        if request.zero && slice.memory != u64::MAX {
+            if let Err(error) = self.fill(cell, &slice, FillReason::Zero) {
+                self.undo(cell, slice.id, fresh);
+                return Err(error);
+            }
+        }
+        Ok(slice)
+    }
+
+    /// Frees a slice that nobody has seen, and gives its page back if that was taken for it.
+    #[cold]
+    fn undo(&self, cell: &Cell, id: SliceId, fresh: bool) {
+        let mut pool = cell.pool.lock();
+        let Ok(slot) = pool.slicer.resolve_any(id) else { return };
+        let page = pool.slicer.node(slot).page.get();
+        pool.slicer.clear_flags(slot);
+        pool.free_slot_elsewhere(slot, &self.clock);
+        if fresh && pool.pages[page].is_idle() {
+            self.give_back(cell, pool, page, &mut None);
+        }
+    }
+
+    /// [`Allocator::free`] for slices that are not plainly live: those that need care, and those that are not live at all.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn free_with_care(&self, id: SliceId) -> Result<(), Error> {
+        let cell = self.cell(id)?;
+        let mut pool = cell.pool.lock();
+        let slot = pool.slicer.resolve_any(id)?;
+        self.check_margin(&pool, slot)?;
+        pool.set_pending(slot);
+        drop(pool);
+        self.attend(cell, slot, &mut None);
+        Ok(())
+    }
+
+    /// Does what has to be done with the memory of a pending slice that is in no queue; then it is free, or waits for that
+    /// to be over. If it cannot be done, the slice waits for the next try.
+    #[cold]
+    pub(super) fn attend(&self, cell: &Cell, slot: u32, refusal: &mut Option<Error>) {
+        let pool = cell.pool.lock();
+        let slice = pool.slice_of(slot);
+        let scrub = pool.slicer.is_scrubbed(slot) && slice.memory != u64::MAX;
+        drop(pool);
+        if self.debugs {
+            self.fill_mapped(slice.mapped, slice.size, Debugging::FREED);
+        }
+        let filled = if scrub { self.fill(cell, &slice, FillReason::Scrub) } else { Ok(None) };
+        let mut pool = cell.pool.lock();
+        let point = match filled {
+            Ok(point) => point,
+            Err(error) => {
+                *refusal = Some(error);
+                return pool.slicer.enqueue_scrub(slot);
+            }
+        };
+        let Some(point) = point else { return pool.release(slot, &self.clock) };
+        while !pool.slicer.has_spare_nodes(pool.nodes_to_wait(&[point], 1)) {
+            let more = self.add_nodes(cell, pool);
+            pool = cell.pool.lock();
+            if let Err(error) = more {
+                // It will be overwritten once more.
+                *refusal = Some(error);
+                return pool.slicer.enqueue_scrub(slot);
+            }
+        }
+        pool.slicer.clear_flags(slot);
+        if !pool.wait(slot, &[point]) {
+            pool.release(slot, &self.clock);
+        }
+    }
+
+    /// Does what has to be done with all slices of a pool that wait for that, once each.
+    #[cold]
+    pub(super) fn attend_all(&self, cell: &Cell, refusal: &mut Option<Error>) {
+        let waiting = cell.pool.lock().slicer.scrubs();
+        for _ in 0..waiting {
+            let next = cell.pool.lock().slicer.take_scrub();
+            let Some(slot) = next else { return };
+            self.attend(cell, slot, refusal);
+        }
+    }
+
+    /// Has the device fill a slice with zeros.
+    #[cold]
+    fn fill(&self, cell: &Cell, slice: &Slice, reason: FillReason) -> Result<Option<crate::Point>, Error> {
+        let _in_flight = InFlight::new(&self.in_flight);
+        let memory = self.memory_of(cell, slice);
+        let request = FillRequest { memory, offset: slice.offset, size: slice.size, reason };
+        match self.device.fill(&request) {
+            Ok(Some(_)) if reason == FillReason::Zero => {
+                Err(Error::DeviceFailed { fault: DeviceFault::NotFilled, code: 0 })
+            }
+            Err(DeviceError::OutOfMemory(code)) => Err(Error::OutOfDeviceMemory { size: slice.size, code }),
+            other => Ok(other?),
+        }
+    }
+
+    /// The page of a slice that keeps it from going.
+    fn memory_of(&self, cell: &Cell, slice: &Slice) -> DeviceMemory {
+        let pool = cell.pool.lock();
+        pool.pages[pool.slicer.node(slice.id.slot()).page.get()].memory
+    }
+
+    // ---- memory that the CPU sees
+
+    /// Fills memory that the CPU sees, if it does, and if filling is on.
+    fn fill_mapped(&self, mapped: *mut u8, size: u64, value: u8) {
+        if self.options.debugging.fill && !mapped.is_null() {
+            // SAFETY: the device has mapped the page for as long as it is held, and the slice in it is this call's own.
+            unsafe { mapped.write_bytes(value, size as usize) };
+        }
+    }
+
+    /// Where a slice's margin lies as far as the CPU sees it; empty if it does not.
+    fn margin_of(cell_margin: u64, slice: &Slice) -> (*mut u8, usize) {
+        let mapped = if slice.mapped.is_null() { slice.mapped } else { slice.mapped.wrapping_add(slice.size as usize) };
+        (mapped, if mapped.is_null() { 0 } else { cell_margin as usize })
+    }
+
+    /// Fills the margin behind a slice.
+    #[cold]
+    pub(super) fn draw_margin(&self, cell: &Cell, slice: &Slice) {
+        let (at, len) = Self::margin_of(cell.rules.margin_bytes(), slice);
+        // SAFETY: as in `fill_mapped`; the margin is part of the slice's range.
+        unsafe { at.write_bytes(Debugging::MARGIN, len) };
+    }
+
+    /// Whether nothing was written to the margin of a live or claimed slice. Damage is reported once, and mended.
+    #[cold]
+    pub(super) fn check_margin(&self, pool: &Pool, slot: u32) -> Result<(), Error> {
+        if !self.debugs {
+            return Ok(());
+        }
+        let slice = pool.live_slice_of(slot);
+        let (at, len) = Self::margin_of(pool.margin_bytes(), &slice);
+        if len == 0 {
+            return Ok(());
+        }
+        // SAFETY: as in `draw_margin`; the slice is live under the lock of its pool, so its page is held.
+        let margin = unsafe { slice::from_raw_parts_mut(at, len) };
+        let Some(damaged) = margin.iter().position(|&byte| byte != Debugging::MARGIN) else { return Ok(()) };
+        margin.fill(Debugging::MARGIN);
+        Err(Error::MarginDamaged { memory: slice.memory, offset: slice.offset + slice.size + damaged as u64 })
+    }
+
+    /// Whether nothing was written to any margin.
+    #[cold]
+    pub(super) fn look_at_margins(&self) -> Result<(), Error> {
+        for cell in self.cells() {
+            let mut next = 1;
+            loop {
+                let pool = cell.pool.lock();
+                let Some((slot, node)) = pool.slicer.node_from(next) else { break };
+                if node.is_slice() {
+                    self.check_margin(&pool, slot)?;
+                }
+                next = slot + 1;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,107 @@
+//! Other pools in place of those an allocator has.
+
+use super::{Allocator, AllocatorOptions, Cell, InFlight, check_pool_count};
+use crate::clock::Turn;
+use crate::device::Device;
+use crate::error::Error;
+use crate::metadata::Array;
+use crate::pool::{Pool, PoolOptions, Rules};
+use crate::slots::new_tags;
+use crate::sync::{Lock, Ordering};
+
+impl Cell {
+    #[cold]
+    pub(super) fn try_new(pool: &PoolOptions, index: u32, tag: u16, options: &AllocatorOptions) -> Result<Self, Error> {
+        let rules = Rules::try_new(pool, &options.memory_type, options.debugging.margin)?;
+        let pool = Pool::try_new(options.memory, rules, tag)?;
+        Ok(Cell { rules, index, tag, clearing: Turn::new(), pool: Lock::new(options.lock, pool) })
+    }
+}
+
+/// Pools that are ready to take the place of others: see [`Allocator::prepare_pools`].
+pub struct NewPools {
+    pub(super) cells: Array<Cell>,
+    /// Tag of the first pool; the others follow.
+    pub(super) first_tag: u16,
+    /// The count of allocations at which the first check of ages is due, if pages age.
+    pub(super) next_check: Option<u32>,
+}
+
+impl NewPools {
+    #[cold]
+    pub(super) fn try_new(pools: &[PoolOptions], options: &AllocatorOptions) -> Result<Self, Error> {
+        check_pool_count(pools)?;
+        for pool in pools {
+            Rules::try_new(pool, &options.memory_type, options.debugging.margin)?;
+        }
+        let first_tag = new_tags(pools.len() as u16);
+        let cells = Array::try_new(options.memory, pools.len() as u32, |i| {
+            Cell::try_new(&pools[i as usize], i, first_tag.wrapping_add(i as u16), options)
+        })?;
+        let next_check = cells.iter().filter_map(|cell| cell.pool.lock().pages.next_check()).min();
+        Ok(Self { cells, first_tag, next_check })
+    }
+}
+
+impl<D: Device> Allocator<D> {
+    /// Puts the pools of `pools` in place of those there are, whose pages go back to the device. Figures and peaks begin
+    /// anew; persistent slices stay, and so do the limits. All older handles of the pools are foreign from then on.
+    ///
+    /// # Errors
+    /// [`Error::PoolsInUse`] while the pools hold slices that are live or wait for the device, slices of no bytes among
+    /// them; [`Error::Busy`] while a growth or a callback is in flight, so also from within one; those of
+    /// [`Allocator::try_new`] for `pools`; [`Error::DeviceFailed`] if the device refuses to take a page back. The pools
+    /// stay as they are then, but for pages that held nothing.
+    pub fn install_pools(&mut self, pools: &[PoolOptions]) -> Result<(), Error> {
+        let pools = self.prepare_pools(pools)?;
+        self.replace_pools(pools)
+    }
+
+    /// The first part of [`Allocator::install_pools`], in which the device is called, for owners of a shared allocator. It
+    /// leaves the allocator without pages.
+    ///
+    /// # Errors
+    /// As [`Allocator::install_pools`].
+    #[cold]
+    pub fn prepare_pools(&self, pools: &[PoolOptions]) -> Result<NewPools, Error> {
+        self.can_replace_pools()?;
+        let pools = NewPools::try_new(pools, &self.options)?;
+        let _in_flight = InFlight::new(&self.in_flight);
+        self.trim(0)?;
+        Ok(pools)
+    }
+
+    /// The second part of [`Allocator::install_pools`], in which nobody else may use the allocator. Calls no device.
+    ///
+    /// # Errors
+    /// [`Error::PoolsInUse`] and [`Error::Busy`] as [`Allocator::install_pools`]: a callback may have changed its mind.
+    #[cold]
+    pub fn replace_pools(&mut self, pools: NewPools) -> Result<(), Error> {
+        self.can_replace_pools()?;
+        if self.pools.iter().any(|cell| cell.pool.lock().pages.reserved() != 0) {
+            return Err(self.statistics().busy(0));
+        }
+        let NewPools { cells, first_tag, next_check } = pools;
+        let old = core::mem::replace(&mut self.pools, cells);
+        drop(old);
+        self.first_tag = first_tag;
+        self.ages = next_check.is_some();
+        self.clock.restart(next_check.unwrap_or(0));
+        self.ledger.lock().held().forget_peaks();
+        Ok(())
+    }
+
+    fn can_replace_pools(&self) -> Result<(), Error> {
+        let in_flight = self.in_flight.load(Ordering::Acquire);
+        let (mut used, mut bytes) = (false, 0u64);
+        for cell in self.pools.iter() {
+            let figures = cell.pool.lock().statistics();
+            used |= figures.is_used();
+            bytes = bytes.saturating_add(figures.in_use + figures.padding + figures.pending);
+        }
+        if in_flight != 0 {
+            return Err(self.statistics().busy(in_flight));
+        }
+        if used { Err(Error::PoolsInUse { bytes }) } else { Ok(()) }
+    }
+}
