@@ -55,6 +55,8 @@ impl Account {
     }
 
     /// Reserves a page of `bytes`, which is not 0.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn reserve(&mut self, bytes: u64) -> Result<(), Error> {
         if bytes > self.max_bytes.saturating_sub(self.bytes) {
             self.wanted = self.wanted.max(bytes);
@@ -72,6 +74,8 @@ impl Account {
     }
 
     /// Returns what was reserved for a page.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn release(&mut self, bytes: u64) {
         if cfg!(slicepool_canary = "budget_leak") && self.pages > 3 {
             return;

@@ -131,6 +131,8 @@ impl Ledger {
 
     /// Sets an entry aside, so that [`Ledger::enter`] cannot fail. If there is no room: the capacity that a new table
     /// should have, to be got by [`Ledger::make_table`] outside the lock.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn promise(&mut self) -> Result<(), usize> {
         // Capacity counts what can be inserted without a rehash, which places of removed entries may not allow.
         let room = self.table.capacity() - self.table.len();
@@ -157,6 +159,8 @@ impl Ledger {
 
     /// Makes `table` the one that new entries go to. Hands back a table to drop outside the lock: `table` itself if
     /// another thread was faster.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn install(&mut self, table: Table) -> Option<Table> {
         let needed = self.table.len() + self.old_entries() + self.promised;
         if self.old_entries() != 0 || table.capacity() <= needed {
@@ -174,6 +178,8 @@ impl Ledger {
 
     /// Enters memory that the device has given out, using up a promise; `false` if it is live already. Hands out an
     /// emptied table, to be dropped outside the lock.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn enter(&mut self, memory: &DeviceMemory) -> (bool, Option<Table>) {
         self.promised -= 1;
         let emptied = self.move_some();
@@ -188,6 +194,8 @@ impl Ledger {
     }
 
     /// Memory is about to be given back: from now on the device may give it out again.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn begin_leaving(&mut self, memory: &DeviceMemory) {
         if let Some(entry) = self.find(&Entry::new(memory)) {
             entry.live = false;
@@ -196,6 +204,8 @@ impl Ledger {
     }
 
     /// The device has taken memory back, or has refused to.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn end_leaving(&mut self, memory: &DeviceMemory, taken: bool) {
         let wanted = Entry::new(memory);
         let Some(entry) = self.find(&wanted) else { return };
@@ -214,6 +224,8 @@ impl Ledger {
         }
     }
 
+    #[cold]
+    #[inline(never)]
     fn find(&mut self, wanted: &Entry) -> Option<&mut Entry> {
         let hash = wanted.hash();
         if let Some((old, _)) = &mut self.old {

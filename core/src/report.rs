@@ -63,6 +63,8 @@ pub struct Statistics {
 
 impl Statistics {
     /// Adds a pool's figures to an allocator's, which keeps its own peaks of what it holds. No sum overflows, whatever a device claims to have.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn add(&mut self, pool: &Statistics) {
         self.reserved = self.reserved.saturating_add(pool.reserved);
         self.in_use = self.in_use.saturating_add(pool.in_use);

@@ -197,9 +197,9 @@ impl<D: Device> Allocator<D> {
             let cell: &Cell = self.cell(first).map_err(refused)?;
             let mut pool = cell.pool.lock();
             let needed = match step {
-                Step::Claim => pool.nodes_to_claim(points, PER_LOCK.min(count - i)),
+                Step::Claim => pool.tally(points).nodes_of_batch(PER_LOCK.min(count - i)),
                 Step::Unclaim => 0,
-                Step::Free => pool.nodes_to_claim(points, 0),
+                Step::Free => pool.tally(points).nodes_of_batch(0),
             };
             if !pool.slicer.has_spare_nodes(needed) {
                 self.add_nodes(cell, pool).map_err(refused)?;

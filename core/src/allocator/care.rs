@@ -22,7 +22,7 @@ impl<D: Device> Allocator<D> {
             return Err(Error::NotSupported { what: c"fill" });
         }
         let mut fresh = false;
-        let slice = self.allocate_plainly(request, &mut fresh)?;
+        let slice = self.allocate_plainly::<false>(request, &mut fresh)?;
         if !(request.zero || request.scrub || self.debugs) {
             return Ok(slice);
         }
@@ -94,7 +94,7 @@ impl<D: Device> Allocator<D> {
             }
         };
         let Some(point) = point else { return pool.release(slot, &self.clock) };
-        while !pool.slicer.has_spare_nodes(pool.nodes_to_wait(&[point], 1)) {
+        while !pool.slicer.has_spare_nodes(pool.tally(&[point]).nodes()) {
             let more = self.add_nodes(cell, pool);
             pool = cell.pool.lock();
             if let Err(error) = more {

@@ -178,12 +178,13 @@ impl<D: Device> Allocator<D> {
         if request.is_unusual() | self.debugs {
             return self.allocate_with_care(request);
         }
-        self.allocate_plainly(request, &mut false)
+        self.allocate_plainly::<true>(request, &mut false)
     }
 
-    /// [`Allocator::allocate`] but for what is done with a slice's memory; `fresh`: whether a page was taken for it.
+    /// [`Allocator::allocate`] but for what is done with a slice's memory; `fresh`: whether a page was taken for it. `HOT`:
+    /// placing is part of the code that does so.
     #[inline(always)]
-    fn allocate_plainly(&self, request: &Request, fresh: &mut bool) -> Result<Slice, Error> {
+    fn allocate_plainly<const HOT: bool>(&self, request: &Request, fresh: &mut bool) -> Result<Slice, Error> {
         let slice = 'placed: {
             for cell in self.route(request)? {
                 let Ok(fit) = cell.rules.fit(request) else { continue };
@@ -192,7 +193,7 @@ impl<D: Device> Allocator<D> {
                     // Its turn is now, not after the others.
                     break;
                 }
-                if let Some(slice) = pool.place(&fit) {
+                if let Some(slice) = if HOT { pool.place(&fit) } else { pool.place_elsewhere(&fit) } {
                     break 'placed slice;
                 }
             }

@@ -38,7 +38,7 @@ impl<D: Device> Allocator<D> {
         loop {
             let mut pool = cell.pool.lock();
             let slot = pool.slicer.resolve_any(id)?;
-            if !pool.slicer.has_spare_nodes(pool.nodes_to_wait(points, 1)) {
+            if !pool.slicer.has_spare_nodes(pool.tally(points).nodes()) {
                 self.add_nodes(cell, pool)?;
                 continue;
             }

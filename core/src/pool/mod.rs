@@ -307,20 +307,6 @@ impl Pool {
             return self.free_whole(slot, clock);
         }
         self.unsettle(slot);
-        self.give_up_cut(slot, clock);
-    }
-
-    /// Makes the memory of a slice free that has been booked out.
-    fn give_up(&mut self, slot: u32, clock: &Clock) {
-        if self.rules.cuts() {
-            self.give_up_cut(slot, clock);
-        } else {
-            self.give_up_whole(slot, clock);
-        }
-    }
-
-    #[inline(always)]
-    fn give_up_cut(&mut self, slot: u32, clock: &Clock) {
         let page = self.slicer.node(slot).page.get();
         let edge = self.slicer.free(slot);
         if edge != 0 {

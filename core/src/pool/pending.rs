@@ -16,69 +16,79 @@ pub(crate) enum Released {
     Some,
 }
 
-/// Of several points on one timeline the largest value counts: those that count.
-fn that_count(points: &[Point]) -> impl Iterator<Item = &Point> {
-    points.iter().enumerate().filter_map(|(i, point)| {
-        let counts = |(j, other): (usize, &Point)| {
-            other.timeline != point.timeline || other.value < point.value || (other.value == point.value && j <= i)
-        };
-        points.iter().enumerate().all(counts).then_some(point)
+/// Whether the `i`-th of several points counts: of those on one timeline the one with the largest value does, once.
+#[inline(never)]
+fn counts(points: &[Point], i: usize) -> bool {
+    let point = &points[i];
+    points.iter().enumerate().all(|(j, other)| {
+        other.timeline != point.timeline || other.value < point.value || (other.value == point.value && j <= i)
     })
 }
 
+/// What waiting for several points comes to in a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tally {
+    /// Points that count.
+    points: u32,
+    /// Those of them on timelines of which nothing is known.
+    unknown: u32,
+    /// Those of them that have not been passed, as far as is known.
+    waits: u32,
+}
+
+impl Tally {
+    /// The nodes that one slice needs: for timelines nothing is known of, and for waiting for more than one point. One point
+    /// of a timeline that is known needs none.
+    pub(crate) fn nodes(&self) -> u32 {
+        self.unknown + if self.waits > 1 { self.waits } else { 0 }
+    }
+
+    /// The nodes that are needed to claim `slices` slices of a batch.
+    pub(crate) fn nodes_of_batch(&self, slices: u32) -> u32 {
+        self.unknown.saturating_add(self.nodes_per_claim().saturating_mul(slices))
+    }
+
+    /// The nodes that each slice of a batch is promised.
+    fn nodes_per_claim(&self) -> u32 {
+        if self.points > 1 { self.points } else { 0 }
+    }
+}
+
 impl Pool {
-    /// Whether a point has been passed, as far as is known.
-    fn is_passed(&self, point: &Point) -> bool {
-        match self.slicer.find_timeline(point.timeline) {
-            0 => point.value == 0,
-            timeline => self.slicer.completed(timeline) >= point.value,
+    /// What waiting for points comes to.
+    #[cold]
+    pub(crate) fn tally(&self, points: &[Point]) -> Tally {
+        let mut tally = Tally { points: 0, unknown: 0, waits: 0 };
+        for (i, point) in points.iter().enumerate() {
+            if !counts(points, i) {
+                continue;
+            }
+            tally.points += 1;
+            match self.slicer.find_timeline(point.timeline) {
+                0 => {
+                    tally.unknown += 1;
+                    tally.waits += u32::from(point.value != 0);
+                }
+                timeline => tally.waits += u32::from(self.slicer.completed(timeline) < point.value),
+            }
         }
-    }
-
-    /// How many of the points count and have not been passed.
-    fn waits_for(&self, points: &[Point]) -> u32 {
-        that_count(points).filter(|point| !self.is_passed(point)).count() as u32
-    }
-
-    /// The nodes that `slices` slices need to wait for points: for timelines nothing is known of, and for waiting for more
-    /// than one point. One point of a timeline that is known needs none.
-    pub(crate) fn nodes_to_wait(&self, points: &[Point], slices: u32) -> u32 {
-        let unknown = |point: &&Point| self.slicer.find_timeline(point.timeline) == 0;
-        let timelines = that_count(points).filter(unknown).count() as u32;
-        match self.waits_for(points) {
-            0 | 1 => timelines,
-            several => timelines.saturating_add(several.saturating_mul(slices)),
-        }
+        tally
     }
 
     // ---- slices of a batch
 
-    /// The nodes that each slice of a batch is promised.
-    fn nodes_per_claim(points: &[Point]) -> u32 {
-        match that_count(points).count() as u32 {
-            1 => 0,
-            count => count,
-        }
-    }
-
-    /// The nodes that are needed to claim `slices` slices which are to wait for points.
-    pub(crate) fn nodes_to_claim(&self, points: &[Point], slices: u32) -> u32 {
-        let unknown = that_count(points).filter(|point| self.slicer.find_timeline(point.timeline) == 0).count() as u32;
-        unknown.saturating_add(Self::nodes_per_claim(points).saturating_mul(slices))
-    }
-
-    /// Marks a slice as about to be freed by a batch, with what it needs to wait. Needs [`Pool::nodes_to_claim`].
+    /// Marks a slice as about to be freed by a batch, with what it needs to wait. Needs [`Tally::nodes_of_batch`].
     pub(crate) fn claim(&mut self, slot: u32, points: &[Point]) {
         self.slicer.claim(slot);
-        for point in that_count(points) {
+        for point in points {
             self.slicer.need_timeline(point.timeline);
         }
-        self.slicer.promise_spare(Self::nodes_per_claim(points));
+        self.slicer.promise_spare(self.tally(points).nodes_per_claim());
     }
 
     /// Gives up what a claimed slice was promised.
     pub(crate) fn release_claim(&mut self, points: &[Point]) {
-        self.slicer.release_spare(Self::nodes_per_claim(points));
+        self.slicer.release_spare(self.tally(points).nodes_per_claim());
     }
 
     /// Frees a slice that waits for nothing; one that needs care goes to the queue for that.
@@ -93,10 +103,11 @@ impl Pool {
 
     // ---- waiting and being released
 
-    /// Takes a slice out of use until all points have been passed. Needs [`Pool::nodes_to_wait`]. `false` if they have been
+    /// Takes a slice out of use until all points have been passed. Needs [`Tally::nodes`]. `false` if they have been
     /// already: nothing has changed then.
+    #[cold]
     pub(crate) fn free_after(&mut self, slot: u32, points: &[Point]) -> bool {
-        if self.waits_for(points) == 0 {
+        if self.tally(points).waits == 0 {
             return false;
         }
         self.set_pending(slot);
@@ -104,19 +115,20 @@ impl Pool {
     }
 
     /// [`Pool::free_after`] for a pending slice that is in no queue.
+    #[cold]
     pub(crate) fn wait(&mut self, slot: u32, points: &[Point]) -> bool {
-        let count = self.waits_for(points);
-        if count == 0 {
-            return false;
-        }
-        self.slicer.set_waits(slot, count);
-        for point in that_count(points) {
-            if !self.is_passed(point) {
-                let timeline = self.slicer.need_timeline(point.timeline);
-                self.slicer.enqueue(timeline, slot, point.value, count > 1);
+        let waits = self.tally(points).waits;
+        self.slicer.set_waits(slot, waits);
+        for (i, point) in points.iter().enumerate() {
+            if !counts(points, i) {
+                continue;
+            }
+            let timeline = self.slicer.need_timeline(point.timeline);
+            if self.slicer.completed(timeline) < point.value {
+                self.slicer.enqueue(timeline, slot, point.value, waits > 1);
             }
         }
-        true
+        waits != 0
     }
 
     /// Takes a slice out of use that is not free yet. It is in no queue.
@@ -142,7 +154,12 @@ impl Pool {
     /// Frees a pending slice that waits for nothing any more.
     pub(crate) fn release(&mut self, slot: u32, clock: &Clock) {
         self.slicer.end_pending(slot);
-        self.give_up(slot, clock);
+        // It was booked out when it began to wait, and is once more when it is freed.
+        let node = self.slicer.node(slot);
+        node.link_a.set(0);
+        node.link_b.set(0);
+        self.in_use += self.rules.bytes(node.size.get());
+        self.free_slot_elsewhere(slot, clock);
     }
 
     /// Bytes of slices that were freed and are not free yet.
@@ -160,7 +177,7 @@ mod tests {
     fn of_points_on_one_timeline_the_largest_counts_once() {
         let points =
             [(1, 5), (2, 3), (1, 7), (1, 7), (3, 0), (2, 2)].map(|(timeline, value)| Point { timeline, value });
-        let counted: Vec<_> = that_count(&points).map(|point| (point.timeline, point.value)).collect();
-        assert_eq!(counted, [(2, 3), (1, 7), (3, 0)]);
+        let counted: Vec<_> = (0..points.len()).filter(|&i| counts(&points, i)).collect();
+        assert_eq!(counted, [1, 3, 4]);
     }
 }

@@ -129,12 +129,6 @@ impl Pool {
     #[inline(never)]
     pub(super) fn free_whole(&mut self, slot: u32, clock: &Clock) {
         self.unbook_whole(slot);
-        self.give_up_whole(slot, clock);
-    }
-
-    /// Makes the memory of a slice free that has been booked out.
-    #[inline(always)]
-    pub(super) fn give_up_whole(&mut self, slot: u32, clock: &Clock) {
         self.slicer.free_whole(slot);
         self.index_whole(slot);
         self.pages.set_idle(self.slicer.node(slot).page.get(), clock.idle_event());

@@ -213,6 +213,7 @@ impl Slicer {
     // ---- timelines
 
     /// The node of a timeline, 0 if there is none; and else where a new one goes: a forgotten one, or the last on the way.
+    #[inline(never)]
     fn look_for(&self, id: u32) -> (u32, u32) {
         let (mut at, mut place, mut forgotten) = (self.timelines, 0, 0);
         // No two numbers have one hash, and its bits are all different from step to step.
@@ -241,6 +242,7 @@ impl Slicer {
     }
 
     /// The node of a timeline, which is made if there is none: that needs a spare node.
+    #[inline(never)]
     pub(crate) fn need_timeline(&mut self, id: u32) -> u32 {
         let (found, place) = self.look_for(id);
         if found != 0 {
