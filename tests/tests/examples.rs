@@ -80,6 +80,31 @@ fn pools_print_a_table_of_what_each_pool_does() {
 }
 
 #[test]
+fn frames_call_no_device_after_the_warm_up_and_hold_little_more_than_they_use() {
+    let printed = example("frames");
+    assert_eq!(line(&printed, "device calls after the warm-up:"), "0");
+    let held = line(&printed, "held at most:").split(' ').next().and_then(|ratio| ratio.parse::<f64>().ok());
+    assert!(held.is_some_and(|ratio| (1.0..=1.25).contains(&ratio)), "{held:?}");
+    // Something is pending in every row: frames are in flight.
+    let rows = printed.lines().filter(|line| line.starts_with("  ") && !line.contains("MiB"));
+    let pending = rows.map(|row| row.split_whitespace().nth(3).and_then(|cell| cell.parse::<f64>().ok()));
+    assert!(pending.clone().count() >= 20 && pending.into_iter().all(|cell| cell > Some(1.0)), "{printed}");
+}
+
+#[test]
+fn a_plan_measured_without_memory_fits_a_machine_of_exactly_that_size() {
+    let printed = example("plan");
+    let measured = line(&printed, "measured:").split(',').next();
+    assert!(line(&printed, "measured:").ends_with(", 0 device calls"));
+    assert_eq!(line(&printed, "run:").split(',').next(), measured);
+    assert_eq!(line(&printed, "resolve:"), "mapping failed: the plan is larger than the device");
+    assert_eq!(line(&printed, "end:"), "0 bytes still with us");
+    // More than a terabyte was planned, in both pools.
+    assert!(line(&printed, "pool 0:").starts_with("at most 64 MiB"));
+    assert!(line(&printed, "pool 1:").starts_with("at most 1032192 MiB"));
+}
+
+#[test]
 fn the_c_program_in_the_readme_runs() {
     let readme = fs::read_to_string(root().join("README.md")).expect("the file is there");
     let program = readme.split("```c\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a C program");
