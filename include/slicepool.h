@@ -27,13 +27,16 @@
  * Slices are named by 64-bit handles: 0 means none, and a handle that was freed is never accepted again. A handle of another
  * pool or space is told apart with certainty among the first 65,536 of them in a process, with high probability later.
  *
- * THREADS. Every function may be called by any thread at any time, except: destroying and abandoning, which nobody
- * else may be racing with, and slicepool_space_ functions, which one thread at a time may call on one space. Not from
+ * THREADS. Every function may be called by any thread at any time, except: destroying, abandoning and installing other
+ * pools, which nobody else may be racing with, and slicepool_space_ functions, which one thread at a time may call on one space. Not from
  * signal or interrupt handlers that may have interrupted a call on the same allocator (unless your lock hooks turn
  * interrupts off). After fork() the child may only abandon allocators of its parent.
  *
  * CALLBACKS get your `user_data` first. No lock is held while one runs, so it may be slow and may call back into the
  * same allocator (one that allocates in `allocate` has to end its own recursion). It must not throw, longjmp or unwind.
+ *
+ * THE DEVICE may still use what is freed: slicepool_free_after() lets a slice wait for points on timelines, which are
+ * numbers of yours for queues, streams or frames, and slicepool_collect() says how far they are.
  *
  * VERSIONS. Compare SLICEPOOL_VERSION_NUMBER with slicepool_version(). Structs grow at their end only, and codes are
  * never reused; both sides may be older or newer than the other.
