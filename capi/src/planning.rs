@@ -61,8 +61,8 @@ pub unsafe extern "C" fn slicepool_plan(
         (|| {
             let inner = slicepool_allocator::get(allocator)?;
             let mut list = slicepool_core::layout::PoolList::new();
-            let reports = (0..inner.pool_count()).filter_map(|pool| inner.pool_report(pool));
-            reports.map(|report| list.push(&report.plan())).collect::<Result<(), _>>()?;
+            let mut reports = (0..inner.pool_count()).filter_map(|pool| inner.pool_report(pool));
+            reports.try_for_each(|report| list.push(&report.plan()))?;
             write_pools(&list, pools, capacity, count)
         })()
     })

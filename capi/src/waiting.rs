@@ -5,35 +5,39 @@ use crate::allocator::slicepool_allocator;
 use crate::device::slicepool_point;
 use crate::result::{finish, finish_with, slicepool_failure, slicepool_result, split};
 use crate::slice::handle;
+use core::mem::offset_of;
+use core::slice;
 use slicepool_core::{Point, SliceId};
+
+// The caller's points are read where they lie.
+const _: () = assert!(size_of::<slicepool_point>() == size_of::<Point>());
+const _: () = assert!(offset_of!(slicepool_point, timeline) == offset_of!(Point, timeline));
+const _: () = assert!(offset_of!(slicepool_point, value) == offset_of!(Point, value));
+
+/// The caller's points.
+///
+/// # Safety
+/// `points` points to `count` structs, which nobody changes meanwhile.
+#[inline(never)]
+unsafe fn read_points<'a>(points: *const slicepool_point, count: u32) -> Result<&'a [Point], Refusal> {
+    if count == 0 {
+        return Ok(&[]);
+    }
+    if points.is_null() {
+        return Err(invalid(c"points", 0));
+    }
+    // SAFETY: passed on from the caller.
+    let given = unsafe { slice::from_raw_parts(points, count as usize) };
+    // Core says how many are too many, and need not be told of all of them.
+    match given.iter().take(MAX_POINTS).find(|point| point.reserved != 0) {
+        Some(point) => Err(invalid(c"reserved", u64::from(point.reserved))),
+        // SAFETY: the structs have the same fields in the same places.
+        None => Ok(unsafe { slice::from_raw_parts(points.cast(), count as usize) }),
+    }
+}
 
 /// The most points a slice can wait for.
 const MAX_POINTS: usize = 64;
-
-/// Reads the caller's points.
-///
-/// # Safety
-/// `points` points to `count` structs.
-unsafe fn with_points<R>(
-    points: *const slicepool_point,
-    count: u32,
-    then: impl FnOnce(&[Point]) -> Result<R, Refusal>,
-) -> Result<R, Refusal> {
-    let mut read = [Point::new(0, 0); MAX_POINTS];
-    let Some(used) = read.get_mut(..count as usize) else { return Err(invalid(c"point_count", u64::from(count))) };
-    if count != 0 && points.is_null() {
-        return Err(invalid(c"points", 0));
-    }
-    for (i, point) in used.iter_mut().enumerate() {
-        // SAFETY: passed on from the caller.
-        let given = unsafe { points.add(i).read_unaligned() };
-        if given.reserved != 0 {
-            return Err(invalid(c"reserved", u64::from(given.reserved)));
-        }
-        *point = Point::new(given.timeline, given.value);
-    }
-    then(used)
-}
 
 /// Takes a slice back that the device still uses. Its memory is free once all points have been passed, as
 /// slicepool_collect() says. Until then the slice is pending: its handle is stale, its memory serves nothing and its page
@@ -61,14 +65,14 @@ pub unsafe extern "C" fn slicepool_free_after(
 ) -> slicepool_result {
     // SAFETY: the caller passes what the header demands.
     unsafe {
-        let outcome = slicepool_allocator::get(allocator).and_then(|inner| {
-            with_points(points, point_count, |points| {
-                if id == 0 {
-                    return Ok(());
-                }
-                Ok(inner.free_after(handle(id)?, points)?)
-            })
-        });
+        let outcome = (|| {
+            let inner = slicepool_allocator::get(allocator)?;
+            let points = read_points(points, point_count)?;
+            if id != 0 {
+                inner.free_after(handle(id)?, points)?;
+            }
+            Ok(())
+        })();
         finish_with(outcome, 0, failure)
     }
 }
@@ -95,17 +99,17 @@ pub unsafe extern "C" fn slicepool_free_after_many(
     // SAFETY: the caller passes what the header demands.
     unsafe {
         let mut index = 0;
-        let outcome = slicepool_allocator::get(allocator).and_then(|inner| {
-            with_points(points, point_count, |points| {
-                if count != 0 && ids.is_null() {
-                    return Err(invalid(c"ids", 0));
-                }
-                let freed = inner.free_after_each(count, |i| SliceId::from_raw(ids.add(i as usize).read()), points);
-                let (outcome, refused) = split(freed);
-                index = refused;
-                outcome
-            })
-        });
+        let outcome = (|| {
+            let inner = slicepool_allocator::get(allocator)?;
+            let points = read_points(points, point_count)?;
+            if count != 0 && ids.is_null() {
+                return Err(invalid(c"ids", 0));
+            }
+            let freed = inner.free_after_each(count, |i| SliceId::from_raw(ids.add(i as usize).read()), points);
+            let (outcome, refused) = split(freed);
+            index = refused;
+            outcome
+        })();
         finish_with(outcome, index, failure)
     }
 }

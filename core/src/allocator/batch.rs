@@ -238,10 +238,7 @@ impl<D: Device> Allocator<D> {
             }
             Step::Free => {
                 let slot = pool.slicer.resolve_claimed(id)?;
-                pool.release_claim(points);
-                if !pool.free_after(slot, points) {
-                    pool.free_or_enqueue(slot, &self.clock);
-                }
+                pool.free_claimed(slot, points, &self.clock);
             }
         }
         Ok(())

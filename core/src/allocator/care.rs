@@ -94,7 +94,11 @@ impl<D: Device> Allocator<D> {
             }
         };
         let Some(point) = point else { return pool.release(slot, &self.clock) };
-        while !pool.slicer.has_spare_nodes(pool.tally(&[point]).nodes()) {
+        let tally = loop {
+            let tally = pool.tally(&[point]);
+            if pool.slicer.has_spare_nodes(tally.nodes()) {
+                break tally;
+            }
             let more = self.add_nodes(cell, pool);
             pool = cell.pool.lock();
             if let Err(error) = more {
@@ -102,9 +106,11 @@ impl<D: Device> Allocator<D> {
                 *refusal = Some(error);
                 return pool.slicer.enqueue_scrub(slot);
             }
-        }
+        };
         pool.slicer.clear_flags(slot);
-        if !pool.wait(slot, &[point]) {
+        if tally.waits() {
+            pool.wait(slot, &[point], &tally);
+        } else {
             pool.release(slot, &self.clock);
         }
     }

@@ -126,7 +126,10 @@ impl<D: Device> Allocator<D> {
     /// [`Error::InvalidArgument`] names the field that cannot work; [`Error::OutOfHostMemory`]. The device is dropped.
     #[cold]
     pub fn try_new(device: D, pools: &[PoolOptions], options: AllocatorOptions) -> Result<Self, Error> {
-        Rules::try_new(&options.persistent_pool(), &options.memory_type, options.debugging.margin)?;
+        if let Some(granule) = options.persistent_granule {
+            let refused = |_| Error::InvalidArgument { field: c"persistent_granule", value: granule };
+            Rules::try_new(&options.persistent_pool(), &options.memory_type, 0).map_err(refused)?;
+        }
         let NewPools { cells, first_tag, next_check } = NewPools::try_new(pools, &options)?;
         let clock = Clock::new();
         clock.set_next_check(next_check.unwrap_or(0));

@@ -38,12 +38,15 @@ impl<D: Device> Allocator<D> {
         loop {
             let mut pool = cell.pool.lock();
             let slot = pool.slicer.resolve_any(id)?;
-            if !pool.slicer.has_spare_nodes(pool.tally(points).nodes()) {
+            let tally = pool.tally(points);
+            if !pool.slicer.has_spare_nodes(tally.nodes()) {
                 self.add_nodes(cell, pool)?;
                 continue;
             }
             self.check_margin(&pool, slot)?;
-            if pool.free_after(slot, points) {
+            if tally.waits() {
+                pool.set_pending(slot);
+                pool.wait(slot, points, &tally);
                 break;
             }
             if !pool.slicer.needs_care(slot) {

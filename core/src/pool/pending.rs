@@ -17,8 +17,10 @@ pub(crate) enum Released {
 }
 
 /// Whether the `i`-th of several points counts: of those on one timeline the one with the largest value does, once.
-#[inline(never)]
 fn counts(points: &[Point], i: usize) -> bool {
+    if points.len() == 1 {
+        return true;
+    }
     let point = &points[i];
     points.iter().enumerate().all(|(j, other)| {
         other.timeline != point.timeline || other.value < point.value || (other.value == point.value && j <= i)
@@ -34,9 +36,16 @@ pub(crate) struct Tally {
     unknown: u32,
     /// Those of them that have not been passed, as far as is known.
     waits: u32,
+    /// The timeline of the last of them, 0 if it is unknown.
+    timeline: u32,
 }
 
 impl Tally {
+    /// Whether there is anything to wait for.
+    pub(crate) fn waits(&self) -> bool {
+        self.waits != 0
+    }
+
     /// The nodes that one slice needs: for timelines nothing is known of, and for waiting for more than one point. One point
     /// of a timeline that is known needs none.
     pub(crate) fn nodes(&self) -> u32 {
@@ -58,19 +67,16 @@ impl Pool {
     /// What waiting for points comes to.
     #[cold]
     pub(crate) fn tally(&self, points: &[Point]) -> Tally {
-        let mut tally = Tally { points: 0, unknown: 0, waits: 0 };
+        let mut tally = Tally { points: 0, unknown: 0, waits: 0, timeline: 0 };
         for (i, point) in points.iter().enumerate() {
             if !counts(points, i) {
                 continue;
             }
             tally.points += 1;
-            match self.slicer.find_timeline(point.timeline) {
-                0 => {
-                    tally.unknown += 1;
-                    tally.waits += u32::from(point.value != 0);
-                }
-                timeline => tally.waits += u32::from(self.slicer.completed(timeline) < point.value),
-            }
+            tally.timeline = self.slicer.find_timeline(point.timeline);
+            let completed = if tally.timeline == 0 { 0 } else { self.slicer.completed(tally.timeline) };
+            tally.unknown += u32::from(tally.timeline == 0);
+            tally.waits += u32::from(completed < point.value);
         }
         tally
     }
@@ -91,9 +97,14 @@ impl Pool {
         self.slicer.release_spare(self.tally(points).nodes_per_claim());
     }
 
-    /// Frees a slice that waits for nothing; one that needs care goes to the queue for that.
-    pub(crate) fn free_or_enqueue(&mut self, slot: u32, clock: &Clock) {
-        if self.slicer.needs_care(slot) {
+    /// Frees a claimed slice, or has it wait. Needs [`Tally::nodes`].
+    pub(crate) fn free_claimed(&mut self, slot: u32, points: &[Point], clock: &Clock) {
+        let tally = self.tally(points);
+        self.slicer.release_spare(tally.nodes_per_claim());
+        if tally.waits() {
+            self.set_pending(slot);
+            self.wait(slot, points, &tally);
+        } else if self.slicer.needs_care(slot) {
             self.set_pending(slot);
             self.slicer.enqueue_scrub(slot);
         } else {
@@ -103,32 +114,24 @@ impl Pool {
 
     // ---- waiting and being released
 
-    /// Takes a slice out of use until all points have been passed. Needs [`Tally::nodes`]. `false` if they have been
-    /// already: nothing has changed then.
+    /// Has a pending slice that is in no queue wait for points, `tally` being what they come to. Needs [`Tally::nodes`];
+    /// there must be something to wait for.
     #[cold]
-    pub(crate) fn free_after(&mut self, slot: u32, points: &[Point]) -> bool {
-        if self.tally(points).waits == 0 {
-            return false;
+    pub(crate) fn wait(&mut self, slot: u32, points: &[Point], tally: &Tally) {
+        debug_assert_eq!(self.tally(points), *tally);
+        if let ([point], true) = (points, tally.timeline != 0) {
+            return self.slicer.enqueue(tally.timeline, slot, point.value, false);
         }
-        self.set_pending(slot);
-        self.wait(slot, points)
-    }
-
-    /// [`Pool::free_after`] for a pending slice that is in no queue.
-    #[cold]
-    pub(crate) fn wait(&mut self, slot: u32, points: &[Point]) -> bool {
-        let waits = self.tally(points).waits;
-        self.slicer.set_waits(slot, waits);
+        self.slicer.set_waits(slot, tally.waits);
         for (i, point) in points.iter().enumerate() {
             if !counts(points, i) {
                 continue;
             }
             let timeline = self.slicer.need_timeline(point.timeline);
             if self.slicer.completed(timeline) < point.value {
-                self.slicer.enqueue(timeline, slot, point.value, waits > 1);
+                self.slicer.enqueue(timeline, slot, point.value, tally.waits > 1);
             }
         }
-        waits != 0
     }
 
     /// Takes a slice out of use that is not free yet. It is in no queue.

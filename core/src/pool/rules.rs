@@ -121,7 +121,7 @@ impl Rules {
             Kind::Direct(direct) => (Sizes::new(1, direct.limit), Sizes::NONE),
         };
         if margin > Debugging::MAX_MARGIN || (margin != 0 && granule > Debugging::MAX_MARGIN) {
-            return refuse(c"margin", margin);
+            return refuse(c"debug_margin", margin);
         }
         let margin = granules_up(margin, granule.trailing_zeros());
         if margin != 0 {

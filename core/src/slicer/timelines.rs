@@ -22,6 +22,7 @@ use super::nodes::{CARE, Kind, Node, SCRUB};
 
 /// A place on a timeline of the device's work: what waits for it may be reused once the timeline has completed that value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
 pub struct Point {
     /// A number of the caller's choice for a queue, a stream, a frame loop.
     pub timeline: u32,
