@@ -297,7 +297,7 @@ pub unsafe extern "C" fn slicepool_free_many(
             Err(refusal) => (Err(refusal), 0),
             Ok(_) if count == 0 => (Ok(()), 0),
             Ok(_) if ids.is_null() => (Err(invalid(c"ids", 0)), 0),
-            Ok(inner) => split(inner.free_after_each(count, |i| SliceId::from_raw(ids.add(i as usize).read()), &[])),
+            Ok(inner) => split(inner.free_after_each(count, &|i| SliceId::from_raw(ids.add(i as usize).read()), &[])),
         };
         finish_with(outcome, index, failure)
     }

@@ -105,7 +105,7 @@ pub unsafe extern "C" fn slicepool_free_after_many(
             if count != 0 && ids.is_null() {
                 return Err(invalid(c"ids", 0));
             }
-            let freed = inner.free_after_each(count, |i| SliceId::from_raw(ids.add(i as usize).read()), points);
+            let freed = inner.free_after_each(count, &|i| SliceId::from_raw(ids.add(i as usize).read()), points);
             let (outcome, refused) = split(freed);
             index = refused;
             outcome

@@ -186,10 +186,19 @@ impl<'a> Object<'a> {
     #[cold]
     fn number(&mut self, name: &str, value: Option<u64>) -> fmt::Result {
         self.name(name)?;
-        match value {
-            Some(value) => write!(self.out, "{value}"),
-            None => self.out.write_str("null"),
+        let Some(mut value) = value else { return self.out.write_str("null") };
+        // By hand: nothing else in the C library would need the formatting of the standard library.
+        let mut digits = [0; 20];
+        let mut first = digits.len();
+        loop {
+            first -= 1;
+            digits[first] = b'0' + (value % 10) as u8;
+            value /= 10;
+            if value == 0 {
+                break;
+            }
         }
+        digits[first..].iter().try_for_each(|&digit| self.out.write_char(char::from(digit)))
     }
 
     /// A text that needs no escapes.

@@ -134,7 +134,7 @@ fn freeing_many_with_one_wrong_handle_frees_none() {
         allocator.get(*id).unwrap();
     }
     assert_eq!(
-        allocator.free_after_each(600, |i| if i % 2 == 0 { None } else { Some(good[i as usize / 2]) }, &[]),
+        allocator.free_after_each(600, &|i| if i % 2 == 0 { None } else { Some(good[i as usize / 2]) }, &[]),
         Ok(())
     );
     assert_eq!(allocator.statistics().slices, 0);

@@ -146,7 +146,7 @@ impl<D: Device> Allocator<D> {
     pub fn free_after_many(&self, ids: &[SliceId], points: &[Point]) -> Result<(), BatchError> {
         let count = u32::try_from(ids.len())
             .map_err(|_| BatchError { index: 0, error: Error::InvalidArgument { field: c"count", value: u64::MAX } })?;
-        self.free_after_each(count, |i| Some(ids[i as usize]), points)
+        self.free_after_each(count, &|i| Some(ids[i as usize]), points)
     }
 
     /// [`Allocator::free_after_many`] with handles that are looked up one by one: `id(i)` answers the `i`-th each time, or
@@ -158,19 +158,19 @@ impl<D: Device> Allocator<D> {
     pub fn free_after_each(
         &self,
         count: u32,
-        id: impl Fn(u32) -> Option<SliceId>,
+        id: &dyn Fn(u32) -> Option<SliceId>,
         points: &[Point],
     ) -> Result<(), BatchError> {
         check_points(points).map_err(|error| BatchError { index: 0, error })?;
-        if let Err(error) = self.for_each_slot(0..count, &id, points, Step::Claim) {
+        if let Err(error) = self.for_each_slot(0..count, id, points, Step::Claim) {
             // Nothing but this call changes what it has claimed, so undoing cannot fail.
-            let _ = self.for_each_slot(0..error.index, &id, points, Step::Unclaim);
+            let _ = self.for_each_slot(0..error.index, id, points, Step::Unclaim);
             return Err(error);
         }
-        let freed = self.for_each_slot(0..count, &id, points, Step::Free);
+        let freed = self.for_each_slot(0..count, id, points, Step::Free);
         if let Err(error) = freed {
             // Another thread has forgotten the timeline meanwhile, and there is no memory for it: the rest stays.
-            let _ = self.for_each_slot(error.index..count, &id, points, Step::Unclaim);
+            let _ = self.for_each_slot(error.index..count, id, points, Step::Unclaim);
         }
         for cell in self.cells() {
             self.attend_all(cell, &mut None);
@@ -183,7 +183,7 @@ impl<D: Device> Allocator<D> {
     fn for_each_slot(
         &self,
         range: Range<u32>,
-        id: &impl Fn(u32) -> Option<SliceId>,
+        id: &dyn Fn(u32) -> Option<SliceId>,
         points: &[Point],
         step: Step,
     ) -> Result<(), BatchError> {

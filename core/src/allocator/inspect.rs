@@ -135,19 +135,28 @@ impl<D: Device> Allocator<D> {
     ///
     /// No lock is held meanwhile: `visit` may call back into the allocator. What changes during the walk may be shown
     /// or not; everything else is shown exactly once. O(slots), a bounded number of them per lock hold.
-    #[cold]
     pub fn walk<B>(&self, mut visit: impl FnMut(&Range) -> ControlFlow<B>) -> ControlFlow<B> {
+        let mut end = ControlFlow::Continue(());
+        self.show_all(&mut |range| {
+            end = visit(range);
+            end.is_continue()
+        });
+        end
+    }
+
+    /// [`Allocator::walk`] for as long as `visit` answers `true`.
+    #[cold]
+    fn show_all(&self, visit: &mut dyn FnMut(&Range) -> bool) {
         let _in_flight = InFlight::new(&self.in_flight);
         for cell in self.cells() {
             let mut next = 1;
             let mut seen = [None; SLOTS_PER_LOCK];
             while Self::look_at_slots(cell, &mut next, &mut seen) {
-                for range in seen.iter().flatten() {
-                    visit(range)?;
+                if !seen.iter().flatten().all(&mut *visit) {
+                    return;
                 }
             }
         }
-        ControlFlow::Continue(())
     }
 
     /// The ranges of the next few slots from `next` on, which moves behind them; whether there were any slots.

@@ -163,7 +163,14 @@ impl Pool {
     /// [`Pool::place`] off the hot path.
     #[inline(never)]
     pub(crate) fn place_elsewhere(&mut self, fit: &Fit) -> Option<Slice> {
-        self.place(fit)
+        if !self.rules.cuts() {
+            return self.place_whole(fit);
+        }
+        let mut slot = self.slicer.allocate_elsewhere(fit.size, fit.align_mask);
+        if slot == 0 {
+            slot = self.allocate_in_idle_page(fit);
+        }
+        (slot != 0).then(|| self.settle_elsewhere(slot, fit.requested))
     }
 
     /// One step of the exhaustive search. Needs [`Slicer::has_nodes`].

@@ -317,6 +317,18 @@ impl Slicer {
         }
     }
 
+    /// [`Slicer::allocate`] off the hot path.
+    #[inline(never)]
+    pub(crate) fn allocate_elsewhere(&mut self, size: u32, align_mask: u32) -> u32 {
+        if align_mask != 0 {
+            return self.allocate_aligned(size, align_mask);
+        }
+        match Self::find(&self.nodes, &self.bins, size) {
+            0 => self.allocate_from_tail(size, 0),
+            hole => self.carve_elsewhere(hole, size),
+        }
+    }
+
     /// Steps 1 and 2 of the search: a range in `bins` of at least `size` granules, 0 if there is none in sight.
     #[inline(always)]
     fn find(nodes: &Nodes, bins: &Bins, size: u32) -> u32 {
@@ -399,6 +411,12 @@ impl Slicer {
         slot
     }
 
+    /// [`Slicer::carve`] off the hot path.
+    #[inline(never)]
+    fn carve_elsewhere(&mut self, hole: u32, size: u32) -> u32 {
+        self.carve(hole, size)
+    }
+
     /// Takes the first `size` granules of the tail.
     #[inline(always)]
     fn carve_tail(&mut self, size: u32) -> u32 {
@@ -436,7 +454,7 @@ impl Slicer {
             self.bins.link(&self.nodes, hole);
             self.insert_hole_before(hole, offset, gap);
         }
-        self.carve(hole, size)
+        self.carve_elsewhere(hole, size)
     }
 
     fn cut_gap_from_tail(&mut self, gap: u32) {

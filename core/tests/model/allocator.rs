@@ -299,7 +299,7 @@ impl Subject {
         }
         let found = match ids.iter().copied().collect::<Option<Vec<_>>>() {
             Some(ids) => self.allocator.free_many(&ids),
-            None => self.allocator.free_after_each(ids.len() as u32, |index| ids[index as usize], &[]),
+            None => self.allocator.free_after_each(ids.len() as u32, &|index| ids[index as usize], &[]),
         };
         ensure!(found == expected, "free_many answers {found:?} instead of {expected:?}");
         if found.is_ok() {
