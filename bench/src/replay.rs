@@ -3,11 +3,11 @@
 use crate::GRANULE;
 use crate::best_fit::BestFit;
 use crate::subjects::Subject;
-use crate::traces::{Event, Trace};
 use slicepool_core::{
     Allocator, AllocatorOptions, Device, DeviceError, DeviceMemory, PageRequest, PoolOptions, Request, SliceId, Space,
     SpaceOptions,
 };
+use slicepool_traces::{Event, Trace};
 use std::cell::Cell;
 
 /// Memory that grows by itself as requests need it.

@@ -1,101 +1,10 @@
-//! Sequences of allocations to replay: recorded ones, read at run time, and synthetic ones with fixed seeds.
+//! Traces of programs that do not exist, with fixed seeds.
 
-use crate::Random;
-use std::collections::{HashMap, VecDeque};
-use std::{env, fs, io, path::Path};
-
-/// Names the folder of the recorded traces.
-pub const FOLDER: &str = "SLICEPOOL_TRACES";
+use crate::{Event, Random, Trace};
+use std::collections::VecDeque;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
-
-/// One step of a trace. Slices are numbered in the order in which they are allocated, from 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// The next slice, of that many bytes.
-    Allocate(u64),
-    /// The slice of that number, which is live.
-    Free(usize),
-}
-
-/// What a program allocated and freed, in order. What is never freed is live at the end.
-pub struct Trace {
-    /// Its name in tables.
-    pub name: String,
-    /// The steps.
-    pub events: Vec<Event>,
-}
-
-impl Trace {
-    /// How many slices it allocates.
-    pub fn slices(&self) -> usize {
-        self.events.iter().filter(|event| matches!(event, Event::Allocate(_))).count()
-    }
-
-    /// The most bytes that are live at any time.
-    pub fn peak(&self) -> u64 {
-        let (mut sizes, mut live, mut peak) = (Vec::new(), 0, 0);
-        for event in &self.events {
-            match *event {
-                Event::Allocate(size) => {
-                    sizes.push(size);
-                    live += size;
-                    peak = peak.max(live);
-                }
-                Event::Free(slice) => live -= sizes[slice],
-            }
-        }
-        peak
-    }
-}
-
-// ---- recorded traces
-
-/// The recorded traces, by name; why there are none otherwise.
-pub fn recorded() -> Result<Vec<Trace>, String> {
-    let folder = env::var_os(FOLDER).ok_or(format!("{FOLDER} does not say where they are"))?;
-    let files = fs::read_dir(&folder).map_err(|error| format!("the folder in {FOLDER}: {error}"))?;
-    let mut paths: Vec<_> = files.flatten().map(|file| file.path()).collect();
-    paths.retain(|path| path.extension().is_some_and(|extension| extension == "csv"));
-    paths.sort();
-    paths.iter().map(|path| read(path).map_err(|error| format!("{}: {error}", name_of(path)))).collect()
-}
-
-fn name_of(path: &Path) -> String {
-    path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
-}
-
-fn read(path: &Path) -> io::Result<Trace> {
-    Ok(Trace { name: name_of(path), events: parse(&fs::read_to_string(path)?)? })
-}
-
-/// Lines of `t_us,op,id,size,stream`, below comments and a heading. Events of size 0 are left out, and so is freeing what
-/// was never allocated.
-fn parse(text: &str) -> io::Result<Vec<Event>> {
-    let mut events = Vec::new();
-    let mut live = HashMap::new();
-    let mut slices = 0;
-    for line in text.lines().filter(|line| !line.starts_with('#') && !line.starts_with("t_us")) {
-        let refused = || io::Error::other(format!("not an event: {line}"));
-        let fields: Vec<_> = line.split(',').collect();
-        let [_, op, id, size, _] = fields[..] else { return Err(refused()) };
-        let size: u64 = size.parse().map_err(|_| refused())?;
-        match op {
-            "a" if size != 0 => {
-                live.insert(id, slices);
-                slices += 1;
-                events.push(Event::Allocate(size));
-            }
-            "f" => events.extend(live.remove(id).map(Event::Free)),
-            "a" => {}
-            _ => return Err(refused()),
-        }
-    }
-    Ok(events)
-}
-
-// ---- synthetic traces
 
 /// Writes a trace down.
 #[derive(Default)]
@@ -228,14 +137,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_become_events_without_those_of_size_0() {
-        let text = "# comment\nt_us,op,id,size,stream\n0,a,7,100,0\n1,a,8,0,0\n2,f,8,0,0\n3,a,9,5,1\n4,f,7,100,0\n";
-        assert_eq!(parse(text).unwrap(), [Event::Allocate(100), Event::Allocate(5), Event::Free(0)]);
-        assert!(parse("0,x,1,1,0").is_err());
-        assert!(parse("0,a,1").is_err());
-    }
-
-    #[test]
     fn synthetic_traces_are_the_same_every_time_and_free_nothing_twice() {
         for (trace, again) in synthetic().iter().zip(synthetic()) {
             assert_eq!(trace.events, again.events);
@@ -248,11 +149,5 @@ mod tests {
             }
             assert_eq!(live.len(), trace.slices());
         }
-    }
-
-    #[test]
-    fn the_peak_counts_live_bytes() {
-        let events = vec![Event::Allocate(10), Event::Allocate(20), Event::Free(0), Event::Allocate(15)];
-        assert_eq!(Trace { name: String::new(), events }.peak(), 35);
     }
 }
