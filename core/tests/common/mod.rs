@@ -12,6 +12,7 @@ pub(crate) mod meeting;
 pub(crate) mod pools;
 pub(crate) mod random;
 pub(crate) mod reentrant;
+pub(crate) mod sums;
 
 /// 2^10 bytes.
 pub(crate) const K: u64 = 1 << 10;
