@@ -5,6 +5,7 @@
 
 pub(crate) mod books;
 pub(crate) mod devices;
+pub(crate) mod filler;
 pub(crate) mod host;
 pub(crate) mod json;
 pub(crate) mod lock;
