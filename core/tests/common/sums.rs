@@ -86,7 +86,7 @@ pub(crate) fn lasting(figures: Statistics) -> Statistics {
 
 /// What a refused call must leave as it was: every slice, hole and page. A pool of persistent slices without any is as
 /// good as none.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct State {
     pools: Vec<Statistics>,
     ranges: Vec<Range>,
