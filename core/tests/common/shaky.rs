@@ -1,0 +1,60 @@
+//! A device whose calls fail on demand, whatever they are for.
+
+use super::devices::{KEPT, LedgerDevice, NONE_LEFT};
+use slicepool_core::{Device, DeviceError, DeviceMemory, PageRequest};
+use std::cell::Cell;
+
+/// Which calls fail, counted from the moment of injection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Failing {
+    /// The first that does, from 1 on.
+    pub(crate) k: u64,
+    pub(crate) for_ever: bool,
+}
+
+/// A ledger's device, or a failure.
+pub(crate) struct Shaky {
+    pub(crate) ledger: LedgerDevice,
+    failing: Cell<Option<Failing>>,
+    calls: Cell<u64>,
+    pub(crate) failed: Cell<u64>,
+    /// Pages it did not take back.
+    pub(crate) kept: Cell<u64>,
+}
+
+impl Shaky {
+    pub(crate) fn new() -> Self {
+        let zero = || Cell::new(0);
+        Self { ledger: LedgerDevice::new(), failing: Cell::new(None), calls: zero(), failed: zero(), kept: zero() }
+    }
+
+    /// From now on calls fail like this, or none does.
+    pub(crate) fn fail(&self, failing: Option<Failing>) {
+        self.calls.set(0);
+        self.failing.set(failing);
+    }
+
+    fn fails(&self) -> bool {
+        self.calls.set(self.calls.get() + 1);
+        let fails = self
+            .failing
+            .get()
+            .is_some_and(|Failing { k, for_ever }| self.calls.get() == k || (for_ever && self.calls.get() > k));
+        self.failed.set(self.failed.get() + u64::from(fails));
+        fails
+    }
+}
+
+impl Device for Shaky {
+    fn allocate(&self, request: &PageRequest) -> Result<DeviceMemory, DeviceError> {
+        if self.fails() { Err(DeviceError::OutOfMemory(NONE_LEFT)) } else { self.ledger.allocate(request) }
+    }
+
+    fn deallocate(&self, memory: &DeviceMemory) -> Result<(), DeviceError> {
+        if self.fails() {
+            self.kept.set(self.kept.get() + 1);
+            return Err(DeviceError::Failed(KEPT));
+        }
+        self.ledger.deallocate(memory)
+    }
+}
