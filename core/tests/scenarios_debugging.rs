@@ -227,10 +227,12 @@ fn margins_that_are_too_large_are_refused() {
 
 // ---- damage
 
+type Free = fn(&Allocator<&Filler>, &Slice) -> Result<(), Error>;
+
 /// The first damaged byte is named; then the margin is mended, so that the slice can be freed.
 #[test]
 fn a_damaged_margin_is_found_when_the_slice_is_freed_and_reported_once() {
-    let frees: [fn(&Allocator<&Filler>, &Slice) -> Result<(), Error>; 4] = [
+    let frees: [Free; 4] = [
         |it, slice| it.free(slice.id),
         |it, slice| it.free_after(slice.id, &[Point { timeline: 1, value: 1 }]),
         |it, slice| it.free_after(slice.id, &[]),
@@ -239,7 +241,7 @@ fn a_damaged_margin_is_found_when_the_slice_is_freed_and_reported_once() {
     for (name, pool, request) in kinds() {
         for (i, free) in frees.iter().enumerate() {
             let device = Filler::new();
-            let allocator = make(&device, &[pool.clone()], margin(64));
+            let allocator = make(&device, std::slice::from_ref(&pool), margin(64));
             let slices = [1000; 3].map(|size| allocator.allocate(&sized(request, size)).unwrap());
             let (slice, other) = (slices[1], slices[2]);
             let before = State::of(&allocator);

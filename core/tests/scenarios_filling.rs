@@ -209,11 +209,12 @@ fn a_slice_that_is_to_be_scrubbed_is_not_resized() {
     assert_eq!(allocator.try_resize(slice.id, 100), Err(Error::StaleHandle));
 }
 
+type Retry = fn(&Allocator<&Filler>) -> Result<(), Error>;
+
 /// Reliability: on which the slice stays pending.
 #[test]
 fn a_slice_that_cannot_be_scrubbed_waits_and_serves_nobody_until_it_is() {
-    let retries: [fn(&Allocator<&Filler>) -> Result<(), Error>; 3] =
-        [|it| it.trim(0), |it| it.collect(9, 0), |it| it.cleanup()];
+    let retries: [Retry; 3] = [|it| it.trim(0), |it| it.collect(9, 0), |it| it.cleanup()];
     for retry in retries {
         let device = Filler::new();
         let allocator = make(&device, &[sliced(1024, 1024, Some(1024))]);

@@ -429,10 +429,10 @@ fn a_first_persistent_slice_that_host_memory_fails_changes_nothing_and_can_be_tr
             let allocator = Allocator::try_new(&device, &[sliced(M, M, None)], options).unwrap();
             let before = State::of(&allocator);
             if for_ever {
-                host.fail_from(k)
+                host.fail_from(k);
             } else {
-                host.fail_once(k)
-            };
+                host.fail_once(k);
+            }
             let answer = allocator.allocate(&request(1000));
             let hit = host.refused() != 0;
             host.stop_failing();
