@@ -10,11 +10,11 @@ use common::host::HostLedger;
 use common::lock::WatchedLock;
 use common::pools::{direct, exclusive, growing, options, place, sliced, touch};
 use common::shaky::{Failing, Shaky};
-use common::sums::{State, assert_held, assert_sums};
+use common::sums::{State, assert_sums};
 use common::{K, M};
 use slicepool_core::{
-    Allocator, AllocatorOptions, Budget, DeviceFault, Error, HostMemory, LiveSlices, LockKind, PERSISTENT_POOL, Point,
-    PoolOptions, PoolType, Request, Slice,
+    Allocator, AllocatorOptions, Budget, DeviceFault, Error, LiveSlices, PERSISTENT_POOL, Point, PoolOptions, PoolType,
+    Request, Slice,
 };
 
 /// What fails.
@@ -28,37 +28,36 @@ enum Part {
 struct World<'a> {
     device: &'a Shaky,
     one: Allocator<&'a Shaky>,
-    /// Shares the budget.
-    other: Option<Allocator<&'a Shaky>>,
-    budget: Option<Budget>,
+    /// Shares the budget with the first.
+    other: Allocator<&'a Shaky>,
+    budget: Budget,
     slices: Vec<Slice>,
 }
 
 impl World<'_> {
-    fn state(&self) -> (State, Option<State>) {
-        (State::of(&self.one), self.other.as_ref().map(State::of))
+    fn state(&self) -> [State; 2] {
+        [State::of(&self.one), State::of(&self.other)]
     }
 
     /// The books agree with each other, with the device and with the budget.
     fn check(&self) {
-        match (&self.other, &self.budget) {
-            (Some(other), Some(budget)) => {
-                assert_sums(&self.one);
-                assert_sums(other);
-                let reserved = self.one.statistics().reserved + other.statistics().reserved;
-                assert_eq!(reserved, self.device.ledger.bytes());
-                assert_eq!(budget.statistics().bytes, reserved);
-                assert_eq!(u64::from(budget.statistics().pages), self.device.ledger.pages());
-            }
-            _ => assert_held(&self.one, &self.device.ledger),
+        let (mut bytes, mut pages) = (0, 0);
+        for allocator in [&self.one, &self.other] {
+            assert_sums(allocator);
+            let figures = allocator.statistics();
+            assert_eq!(figures.growths_in_flight, 0);
+            bytes += figures.reserved - figures.unmapped;
+            pages += figures.pages + figures.pages_stuck - figures.pages_unmapped;
         }
+        assert_eq!((bytes, u64::from(pages)), (self.device.ledger.bytes(), self.device.ledger.pages()));
+        assert_eq!((bytes, pages), (self.budget.statistics().bytes, self.budget.statistics().pages));
         self.slices.iter().for_each(|slice| assert_eq!(self.one.get(slice.id), Ok(*slice)));
     }
 
     /// Gives back what is stuck, and nothing else.
     fn trim(&self) {
         self.one.trim(u64::MAX).unwrap();
-        self.other.iter().for_each(|other| other.trim(u64::MAX).unwrap());
+        self.other.trim(u64::MAX).unwrap();
     }
 }
 
@@ -73,6 +72,8 @@ enum Changes {
 struct Scenario<'s> {
     pools: &'s [PoolOptions],
     options: fn(AllocatorOptions) -> AllocatorOptions,
+    /// Bytes that both allocators may hold together.
+    budget: Option<u64>,
     prepare: &'s dyn Fn(&mut World<'_>),
     call: &'s dyn Fn(&mut World<'_>) -> Result<(), Error>,
     changes: Changes,
@@ -105,10 +106,11 @@ impl Scenario<'_> {
     fn play_once(&self, part: Part, failing: Failing) -> (bool, bool) {
         let name = format!("{part:?}, {failing:?}");
         let (host, lock, device) = (HostLedger::new(), WatchedLock::new(), Shaky::new());
-        let books = (self.options)(options().with_memory(host.memory()).with_lock(lock.kind()));
+        let budget = Budget::try_new(host.memory(), lock.kind(), self.budget, None).unwrap();
+        let books = options().with_memory(host.memory()).with_lock(lock.kind()).with_budget(&budget);
+        let books = (self.options)(books);
         let one = Allocator::try_new(&device, self.pools, books.clone()).unwrap();
-        let budget = books.budget.clone();
-        let other = budget.is_some().then(|| Allocator::try_new(&device, self.pools, books).unwrap());
+        let other = Allocator::try_new(&device, self.pools, books).unwrap();
         let mut world = World { device: &device, one, other, budget, slices: Vec::new() };
         (self.prepare)(&mut world);
         world.check();
@@ -144,7 +146,7 @@ impl Scenario<'_> {
             assert_eq!((self.call)(&mut world), Ok(()), "{name}: {error}, tried again");
             world.check();
         }
-        for allocator in [Some(world.one), world.other].into_iter().flatten() {
+        for allocator in [world.one, world.other] {
             assert_eq!(allocator.close(LiveSlices::Free), Ok(()), "{name}");
         }
         drop(world.budget);
@@ -181,6 +183,7 @@ fn growing_for_the_first_request_of_any_kind_survives_every_failure() {
             let refused = Scenario {
                 pools: std::slice::from_ref(&pool),
                 options: plain,
+                budget: None,
                 prepare: &|_| {},
                 call: &|world| allocate(world, request),
                 changes: Changes::Nothing,
@@ -198,6 +201,7 @@ fn growing_by_halves_survives_every_failure() {
     let refused = Scenario {
         pools: &[growing(8 * M, 64 * M)],
         options: plain,
+        budget: None,
         prepare: &|world| {
             world.slices = vec![place(&world.one, 8 * M)];
             world.device.ledger.limit_to(world.device.ledger.bytes() + M);
@@ -221,6 +225,7 @@ fn growing_after_idle_pages_have_gone_survives_every_failure() {
     let refused = Scenario {
         pools: &[direct(None), sliced(M, M, None)],
         options: plain,
+        budget: None,
         prepare: &|world| {
             let idle = [3 * M, 2 * M, M].map(|size| place(&world.one, size));
             world.slices = vec![place(&world.one, 100)];
@@ -240,6 +245,7 @@ fn a_batch_survives_every_failure_half_way() {
     let refused = Scenario {
         pools: &[sliced(64 * K, 32 * K, None), direct(None)],
         options: plain,
+        budget: None,
         prepare: &|world| world.slices = vec![place(&world.one, 20 * K), place(&world.one, 40 * K)],
         call: &|world| {
             let size = |i| if i % 3 == 0 { 100 * K + 32 * u64::from(i) } else { 30 * K };
@@ -266,6 +272,7 @@ fn installing_pools_survives_every_failure() {
         let refused = Scenario {
             pools: &[direct(None), sliced(64 * K, 64 * K, None)],
             options: if dry { AllocatorOptions::with_dry_run } else { plain },
+            budget: None,
             prepare: &|world| {
                 world.slices = vec![world.one.allocate(&Request::new(1000).persistent()).unwrap()];
                 touch(&world.one, M);
@@ -301,6 +308,7 @@ fn resolving_a_page_of_a_dry_run_survives_every_failure() {
             let refused = Scenario {
                 pools: std::slice::from_ref(&pool),
                 options: AllocatorOptions::with_dry_run,
+                budget: None,
                 prepare: &|world| {
                     let slices = [M, M, M].map(|size| place(&world.one, size));
                     if limited {
@@ -337,6 +345,7 @@ fn freeing_after_three_points_survives_every_failure() {
         let played = Scenario {
             pools: &[sliced(M, M, None)],
             options: plain,
+            budget: None,
             prepare: &|world| {
                 world.slices = (0..count).map(|_| place(&world.one, 100)).collect();
             },
@@ -369,6 +378,7 @@ fn trimming_survives_every_page_that_the_device_does_not_take_back() {
     let refused = Scenario {
         pools: &[sliced(64 * K, 64 * K, None), direct(None)],
         options: plain,
+        budget: None,
         prepare: &|world| {
             let idle: Vec<_> = [60 * K, 60 * K, 100 * K, 200 * K].map(|size| place(&world.one, size)).into();
             world.slices = vec![place(&world.one, 60 * K), place(&world.one, 300 * K)];
@@ -394,21 +404,17 @@ fn trimming_survives_every_page_that_the_device_does_not_take_back() {
 
 #[test]
 fn two_allocators_with_one_budget_survive_every_failure() {
-    fn shared(options: AllocatorOptions) -> AllocatorOptions {
-        let budget = Budget::try_new(HostMemory::global(), LockKind::spin(), Some(4 * M), None).unwrap();
-        options.with_budget(&budget)
-    }
     let refused = Scenario {
         pools: &[direct(None)],
-        options: shared,
+        options: plain,
+        budget: Some(4 * M),
         prepare: &|world| {
-            let other = world.other.as_ref().unwrap();
-            place(other, M);
-            touch(other, 2 * M);
+            place(&world.other, M);
+            touch(&world.other, 2 * M);
             world.slices = vec![place(&world.one, 64)];
         },
         call: &|world| {
-            let (one, other) = (&world.one, world.other.as_ref().unwrap());
+            let (one, other) = (&world.one, &world.other);
             let request = Request::new(2 * M);
             match one.allocate(&request) {
                 Err(Error::BudgetExceeded { size: 2_097_152, limit: 4_194_304, reserved: 3_145_792 }) => {}

@@ -182,6 +182,20 @@ fn a_page_is_resolved_only_under_all_limits() {
     assert_eq!(budget.statistics().bytes, 2 * M);
 }
 
+/// Limits that count nothing yet do not make pages smaller either.
+#[test]
+fn pages_that_grow_are_planned_as_large_as_if_there_were_no_limits() {
+    let device = LedgerDevice::new();
+    let pages = |options| {
+        let allocator = Allocator::try_new(&device, &[growing(64 * K, M)], options).unwrap();
+        let slices = [100 * K; 20].map(|size| place(&allocator, size).offset);
+        allocator.close(LiveSlices::Free).unwrap();
+        (slices, allocator.statistics().reserved_peak, allocator.statistics().pages_peak)
+    };
+    let planned = options().with_dry_run();
+    assert_eq!(pages(planned.clone().with_max_bytes(Some(150 * K)).with_max_pages(Some(1))), pages(planned));
+}
+
 // ---- as on a device
 
 /// What has to be the same in a dry run and on a device.

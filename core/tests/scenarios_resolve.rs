@@ -9,8 +9,8 @@ use common::reentrant::{Call, Reentrant, endlessly_reentrant};
 use common::sums::{State, assert_held, assert_sums};
 use common::{K, M};
 use slicepool_core::{
-    Allocator, Device, DeviceError, DeviceFault, DeviceMemory, Error, LiveSlices, PageRequest, PoolOptions, Slice,
-    SliceId,
+    Allocator, Budget, Device, DeviceError, DeviceFault, DeviceMemory, Error, HostMemory, LiveSlices, LockKind,
+    PageRequest, PoolOptions, Slice, SliceId,
 };
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -147,11 +147,12 @@ fn threads_that_resolve_the_same_pages_at_once_agree_about_their_memory() {
 /// What a callback does while its caller resolves the first of two slices.
 type Mischief = fn(&Allocator<Reentrant>, &[Slice; 2]);
 
-/// Two slices in a page; while the first is resolved, `mischief` is done.
+/// Two slices in a page; while the first is resolved, `mischief` is done. Limits count what the device has given out.
 fn resolve_with(mischief: Mischief) -> (Arc<Allocator<Reentrant>>, [Slice; 2], Result<Slice, Error>) {
+    let budget = Budget::try_new(HostMemory::global(), LockKind::spin(), None, None).unwrap();
     let slices: Arc<Mutex<Option<[Slice; 2]>>> = Arc::default();
     let seen = slices.clone();
-    let dry = options().with_dry_run();
+    let dry = options().with_dry_run().with_budget(&budget);
     let allocator = endlessly_reentrant(&[sliced(M, M, None)], dry, move |allocator, call| {
         // Only the first call is disturbed.
         let slices = if call == Call::Allocate { seen.lock().unwrap().take() } else { None };
@@ -163,6 +164,8 @@ fn resolve_with(mischief: Mischief) -> (Arc<Allocator<Reentrant>>, [Slice; 2], R
     *slices.lock().unwrap() = Some(placed);
     let answer = allocator.resolve(placed[0].id);
     assert_eq!(*slices.lock().unwrap(), None, "the device was not called");
+    assert_eq!(budget.statistics().bytes, allocator.device().ledger.bytes());
+    assert_eq!(u64::from(budget.statistics().pages), allocator.device().ledger.pages());
     (allocator, placed, answer)
 }
 
