@@ -1,10 +1,11 @@
-//! Devices for tests: one without memory, one that keeps books, one that does what a test says, one that stops.
+//! Devices for tests: one without memory, one that keeps books, one that does what a test says, one that stops, one that
+//! tells what it was asked.
 
 use super::lock;
-use slicepool_core::{Device, DeviceError, DeviceMemory, PageRequest};
+use slicepool_core::{Device, DeviceError, DeviceMemory, PageRequest, Shortage};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, mpsc};
+use std::sync::{Mutex, OnceLock, mpsc};
 use std::time::Duration;
 
 /// Makes up distinct handles and addresses, and has no memory at all: nothing may ever touch a page.
@@ -284,5 +285,98 @@ impl Device for Gate {
 
     fn deallocate(&self, memory: &DeviceMemory) -> Result<(), DeviceError> {
         self.ledger.deallocate(memory)
+    }
+}
+
+/// What a [`LoggedDevice`] was asked.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Asked {
+    /// For a page of so many bytes, whether it gave it or not.
+    Page(u64),
+    /// To take the page of that handle back.
+    Back(u64),
+    /// How far that timeline is.
+    Completed(u32),
+    /// For help, for the so-many-th time.
+    Help(u32),
+}
+
+type Help = dyn Fn(&Shortage) -> bool + Send + Sync;
+
+/// Keeps books, and writes down what it is asked in order.
+pub(crate) struct LoggedDevice {
+    pub(crate) ledger: LedgerDevice,
+    log: Mutex<Vec<Asked>>,
+    /// What timelines have completed; of others nothing is known.
+    completed: Mutex<HashMap<u32, u64>>,
+    /// In place of the answer to a call for a page of at least so many bytes.
+    failure: Mutex<Option<(u64, DeviceError)>>,
+    help: OnceLock<Box<Help>>,
+}
+
+impl LoggedDevice {
+    pub(crate) fn new() -> Self {
+        Self {
+            ledger: LedgerDevice::new(),
+            log: Mutex::default(),
+            completed: Mutex::default(),
+            failure: Mutex::default(),
+            help: OnceLock::new(),
+        }
+    }
+
+    /// What was asked since the last call of this.
+    pub(crate) fn asked(&self) -> Vec<Asked> {
+        std::mem::take(&mut self.log.lock().unwrap())
+    }
+
+    /// From now on a timeline has completed a value.
+    pub(crate) fn complete(&self, timeline: u32, value: u64) {
+        self.completed.lock().unwrap().insert(timeline, value);
+    }
+
+    /// From now on every call for a page fails like that, or none does.
+    pub(crate) fn fail_with(&self, failure: Option<DeviceError>) {
+        self.fail_for(failure.map(|failure| (0, failure)));
+    }
+
+    /// The same for pages of at least so many bytes.
+    pub(crate) fn fail_for(&self, failure: Option<(u64, DeviceError)>) {
+        *self.failure.lock().unwrap() = failure;
+    }
+
+    /// What [`Device::out_of_memory`] does and answers; to be said once. Otherwise there is no help.
+    pub(crate) fn help_with(&self, help: impl Fn(&Shortage) -> bool + Send + Sync + 'static) {
+        assert!(self.help.set(Box::new(help)).is_ok());
+    }
+
+    fn note(&self, asked: Asked) {
+        assert!(!lock::is_held_here(), "the device was called under a lock");
+        self.log.lock().unwrap().push(asked);
+    }
+}
+
+impl Device for LoggedDevice {
+    fn allocate(&self, request: &PageRequest) -> Result<DeviceMemory, DeviceError> {
+        self.note(Asked::Page(request.size));
+        match *self.failure.lock().unwrap() {
+            Some((size, failure)) if request.size >= size => Err(failure),
+            _ => self.ledger.allocate(request),
+        }
+    }
+
+    fn deallocate(&self, memory: &DeviceMemory) -> Result<(), DeviceError> {
+        self.note(Asked::Back(memory.handle));
+        self.ledger.deallocate(memory)
+    }
+
+    fn completed(&self, timeline: u32) -> Option<u64> {
+        self.note(Asked::Completed(timeline));
+        self.completed.lock().unwrap().get(&timeline).copied()
+    }
+
+    fn out_of_memory(&self, shortage: &Shortage) -> bool {
+        self.note(Asked::Help(shortage.attempt));
+        self.help.get().is_some_and(|help| help(shortage))
     }
 }
