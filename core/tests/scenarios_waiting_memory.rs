@@ -190,7 +190,10 @@ fn many_slices_for_whose_points_there_is_no_host_memory_stay_live() {
             host.stop_failing();
             let failed = host.refused() != refused;
             if failed {
-                assert!(matches!(freed, Err(BatchError { error: Error::OutOfHostMemory { .. }, .. })), "{k}: {freed:?}");
+                assert!(
+                    matches!(freed, Err(BatchError { error: Error::OutOfHostMemory { .. }, .. })),
+                    "{k}: {freed:?}"
+                );
                 assert_eq!((Snapshot::of(&allocator), allocator.check()), (before, Ok(())), "{k}");
                 for slice in &slices {
                     assert_eq!(allocator.get(slice.id), Ok(*slice));
