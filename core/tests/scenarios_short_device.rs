@@ -107,6 +107,22 @@ fn after_a_refusal_pages_have_at_most_half_of_what_was_refused() {
     assert_agree(&allocator, &device.ledger);
 }
 
+/// Scenario 10.
+#[test]
+fn thousands_of_small_requests_are_served_by_what_little_is_left_and_else_ask_seldom() {
+    for (room, served) in [(6 * M, 4000), (0, 0)] {
+        let device = LoggedDevice::new();
+        let allocator = over(&device, &[PoolOptions::growing_pages(8 * M, 64 * M)]);
+        device.ledger.limit_to(room);
+        let results = (0..4000).map(|i| allocator.allocate(&Request::new(256 + i % 769)));
+        assert_eq!(results.filter(Result::is_ok).count(), served);
+        let asked = sizes(&device.asked());
+        assert!(asked.len() <= if served == 0 { 16 } else { 3 }, "{asked:?}");
+        assert_eq!(asked[..2], [8 * M, 4 * M]);
+        assert_agree(&allocator, &device.ledger);
+    }
+}
+
 /// Whatever a device has left is used up by small requests, in few calls.
 #[test]
 fn all_of_a_device_can_be_had_in_growing_pages() {

@@ -235,6 +235,9 @@ fn a_slice_waits_for_up_to_64_points() {
 fn the_handle_of_a_slice_that_waits_is_stale() {
     let device = LedgerDevice::new();
     let allocator = with_every_kind(&device);
+    let others_device = LedgerDevice::new();
+    let foreign = place(&over(&others_device, &[sliced(M, M, None)]), 1).id;
+    assert_eq!(allocator.free_after(foreign, &[Point::new(1, 1)]), Err(Error::ForeignHandle));
     for request in to_every_kind(SIZE) {
         let slice = allocator.allocate(&request).unwrap();
         free_after(&allocator, slice.id, 1, 1);
