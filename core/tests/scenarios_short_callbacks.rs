@@ -8,6 +8,7 @@ use common::pools::{KINDS, options, sliced};
 use slicepool_core::{
     Allocator, Device, DeviceError, DeviceMemory, Error, LiveSlices, PageRequest, Point, PoolOptions, Request, SliceId,
 };
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 type Tell = dyn Fn(&Allocator<Telling>, u32) -> Option<u64> + Send + Sync;
@@ -127,4 +128,28 @@ fn closing_from_within_a_callback_that_tells_what_is_completed_is_refused() {
     let results = results.lock().unwrap();
     assert!(results.iter().all(|it| matches!(it, Err(Error::Busy { in_flight: 1.., .. }))), "{results:?}");
     assert_eq!(refused, Err(Error::OutOfDeviceMemory { size: M, code: NONE_LEFT }));
+}
+
+/// A callback that allocates what does not fit either comes to an end, like one that is asked for help.
+#[test]
+fn a_callback_that_tells_what_is_completed_and_allocates_comes_to_an_end() {
+    let (depth, deepest) = <(Arc<AtomicU64>, Arc<AtomicU64>)>::default();
+    let (inside, most) = (depth.clone(), deepest.clone());
+    let allocator = telling(&sliced(M, M, None), move |allocator, _| {
+        let level = inside.fetch_add(1, Ordering::Relaxed) + 1;
+        most.fetch_max(level, Ordering::Relaxed);
+        // Ends in the end, so that the test fails and the stack does not overflow.
+        if level < 100 {
+            let refused = allocator.allocate(&Request::new(M));
+            assert_eq!(refused, Err(Error::OutOfDeviceMemory { size: M, code: NONE_LEFT }));
+        }
+        inside.fetch_sub(1, Ordering::Relaxed);
+        None
+    });
+    allocator.device().ledger.limit_to(M);
+    let id = allocator.allocate(&Request::new(M)).unwrap().id;
+    allocator.free_after(id, &[Point::new(1, 5)]).unwrap();
+    assert_eq!(allocator.allocate(&Request::new(M)), Err(Error::OutOfDeviceMemory { size: M, code: NONE_LEFT }));
+    let deepest = deepest.load(Ordering::Relaxed);
+    assert!((1..=8).contains(&deepest), "{deepest} calls within one another");
 }
