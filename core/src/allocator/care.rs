@@ -27,15 +27,15 @@ impl<D: Device> Allocator<D> {
             return Ok(slice);
         }
         let cell = self.cell(slice.id)?;
-        if request.scrub || self.debugs {
-            // Nobody else knows the handle yet.
-            let mut pool = cell.pool.lock();
-            let slot = pool.slicer.resolve_any(slice.id)?;
-            pool.slicer.set_flags(slot, if request.scrub { CARE | SCRUB } else { CARE });
-        }
         if self.debugs {
             self.fill_mapped(slice.mapped, slice.size, Debugging::NEW);
             self.draw_margin(cell, &slice);
+        }
+        if request.scrub || self.debugs {
+            // Nobody else knows the handle yet, and nobody looks at the margin before the slice is flagged.
+            let mut pool = cell.pool.lock();
+            let slot = pool.slicer.resolve_any(slice.id)?;
+            pool.slicer.set_flags(slot, if request.scrub { CARE | SCRUB } else { CARE });
         }
         if request.zero && slice.memory != u64::MAX {
             if let Err(error) = self.fill(cell, &slice, FillReason::Zero) {
@@ -136,7 +136,7 @@ impl<D: Device> Allocator<D> {
             Ok(Some(_)) if reason == FillReason::Zero => {
                 Err(Error::DeviceFailed { fault: DeviceFault::NotFilled, code: 0 })
             }
-            Err(DeviceError::OutOfMemory(code)) => Err(Error::OutOfDeviceMemory { size: slice.size, code }),
+            Err(DeviceError::OutOfMemory(code)) => Err(Error::DeviceFailed { fault: DeviceFault::Reported, code }),
             other => Ok(other?),
         }
     }
@@ -167,14 +167,16 @@ impl<D: Device> Allocator<D> {
     #[cold]
     pub(super) fn draw_margin(&self, cell: &Cell, slice: &Slice) {
         let (at, len) = Self::margin_of(cell.rules.margin_bytes(), slice);
-        // SAFETY: as in `fill_mapped`; the margin is part of the slice's range.
-        unsafe { at.write_bytes(Debugging::MARGIN, len) };
+        if len != 0 {
+            // SAFETY: as in `fill_mapped`; the margin is part of the slice's range.
+            unsafe { at.write_bytes(Debugging::MARGIN, len) };
+        }
     }
 
     /// Whether nothing was written to the margin of a live or claimed slice. Damage is reported once, and mended.
     #[cold]
     pub(super) fn check_margin(&self, pool: &Pool, slot: u32) -> Result<(), Error> {
-        if !self.debugs {
+        if !self.debugs || !pool.slicer.needs_care(slot) {
             return Ok(());
         }
         let slice = pool.live_slice_of(slot);

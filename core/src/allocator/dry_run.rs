@@ -12,7 +12,8 @@ impl<D: Device> Allocator<D> {
     /// Gets the memory of a slice of a dry run from the device, and the whole of its page with it; answers the slice as it
     /// is then. A slice that has its memory is answered as it is, in constant time.
     ///
-    /// Of threads that resolve one page at the same time one gets its memory, the others give theirs back.
+    /// Of threads that resolve one page at the same time one gets its memory, the others give theirs back. The memory is as
+    /// the device gives it, also where the request asked for zeros.
     ///
     /// # Errors
     /// [`Error::MappingFailed`] if the device has no memory for the page, even after pages that hold nothing were given
@@ -82,6 +83,10 @@ impl<D: Device> Allocator<D> {
             Ok(page) if !pool.pages[page].memory.is_mapped() => {
                 pool.pages.release_promise();
                 pool.set_memory(page, memory);
+                if self.debugs {
+                    // Under the lock, so that nobody looks for margins that are not there yet.
+                    pool.live_slices_of_page(page).for_each(|slice| self.draw_margin(cell, &slice));
+                }
                 Ok(())
             }
             other => {

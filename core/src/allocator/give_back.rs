@@ -62,18 +62,18 @@ impl<D: Device> Allocator<D> {
         self.pools.iter().map(|cell| cell.pool.lock().pages.idle_count()).sum()
     }
 
-    /// Gives the page back that has been idle the longest, of those without which `min_keep_bytes` stay reserved: its
-    /// bytes, 0 if the device refused it or another thread was faster; `None` if there is none.
+    /// Gives the page back that has been idle the longest, of those without which `min_keep_bytes` stay reserved: the bytes
+    /// that the device has more, 0 if it refused, or never gave any, or another thread was faster; `None` if there is none.
     #[cold]
     fn give_oldest_back(&self, min_keep_bytes: u64, refusal: &mut Option<Error>) -> Option<u64> {
         let (cell, floor) = self.oldest_above(min_keep_bytes)?;
         let pool = cell.pool.lock();
         // Another thread may have used it meanwhile; then the next call looks again.
         let Some((page, _)) = pool.idle_above(floor) else { return Some(0) };
-        let bytes = pool.pages[page].memory.size;
+        let memory = pool.pages[page].memory;
         let mut refused = None;
         self.give_back(cell, pool, page, &mut refused);
-        let returned = if refused.is_none() { bytes } else { 0 };
+        let returned = if refused.is_none() && memory.is_mapped() { memory.size } else { 0 };
         *refusal = refused.or(*refusal);
         Some(returned)
     }

@@ -1,6 +1,6 @@
 //! Other pools in place of those an allocator has.
 
-use super::{Allocator, AllocatorOptions, Cell, InFlight, check_pool_count};
+use super::{Allocator, AllocatorOptions, Cell, check_pool_count};
 use crate::clock::Turn;
 use crate::device::Device;
 use crate::error::Error;
@@ -29,17 +29,33 @@ pub struct NewPools {
 
 impl NewPools {
     #[cold]
-    pub(super) fn try_new(pools: &[PoolOptions], options: &AllocatorOptions) -> Result<Self, Error> {
+    pub(super) fn try_new(
+        pools: &[PoolOptions],
+        options: &AllocatorOptions,
+        persistent: Option<&Cell>,
+    ) -> Result<Self, Error> {
         check_pool_count(pools)?;
         for pool in pools {
             Rules::try_new(pool, &options.memory_type, options.debugging.margin)?;
         }
-        let first_tag = new_tags(pools.len() as u16);
+        let count = pools.len() as u16;
+        let first_tag =
+            new_tags_but(count, |first| persistent.is_some_and(|cell| cell.tag.wrapping_sub(first) < count));
         let cells = Array::try_new(options.memory, pools.len() as u32, |i| {
             Cell::try_new(&pools[i as usize], i, first_tag.wrapping_add(i as u16), options)
         })?;
         let next_check = cells.iter().filter_map(|cell| cell.pool.lock().pages.next_check()).min();
         Ok(Self { cells, first_tag, next_check })
+    }
+}
+
+/// [`new_tags`] that are not among those `taken` by the allocator itself: tags come again after 65,536.
+pub(super) fn new_tags_but(count: u16, taken: impl Fn(u16) -> bool) -> u16 {
+    loop {
+        let first = new_tags(count);
+        if !taken(first) {
+            return first;
+        }
     }
 }
 
@@ -65,9 +81,11 @@ impl<D: Device> Allocator<D> {
     #[cold]
     pub fn prepare_pools(&self, pools: &[PoolOptions]) -> Result<NewPools, Error> {
         self.can_replace_pools()?;
-        let pools = NewPools::try_new(pools, &self.options)?;
-        let _in_flight = InFlight::new(&self.in_flight);
+        let pools = NewPools::try_new(pools, &self.options, self.persistent())?;
         self.trim(0)?;
+        for cell in pools.cells.iter() {
+            self.pass_timelines_on(cell)?;
+        }
         Ok(pools)
     }
 

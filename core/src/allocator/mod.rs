@@ -20,6 +20,7 @@ pub(crate) mod sizing;
 
 pub use batch::{Batch, BatchError};
 pub use install::NewPools;
+use install::new_tags_but;
 pub use options::{AllocatorOptions, Debugging};
 pub use sizing::{block_bytes, block_bytes_of};
 
@@ -31,7 +32,7 @@ use crate::ledger::Ledger;
 use crate::metadata::{Array, Chunk};
 use crate::pool::{Pool, PoolOptions, Rules};
 use crate::slice::{Request, Slice};
-use crate::slots::{SliceId, new_tags};
+use crate::slots::SliceId;
 use crate::sync::{AtomicPtr, AtomicU32, Guard, Lock, Ordering};
 use core::alloc::Layout;
 use core::mem::ManuallyDrop;
@@ -130,7 +131,7 @@ impl<D: Device> Allocator<D> {
             let refused = |_| Error::InvalidArgument { field: c"persistent_granule", value: granule };
             Rules::try_new(&options.persistent_pool(), &options.memory_type, 0).map_err(refused)?;
         }
-        let NewPools { cells, first_tag, next_check } = NewPools::try_new(pools, &options)?;
+        let NewPools { cells, first_tag, next_check } = NewPools::try_new(pools, &options, None)?;
         let clock = Clock::new();
         clock.set_next_check(next_check.unwrap_or(0));
         let account = Account::new(options.max_bytes, options.max_pages);
@@ -245,7 +246,9 @@ impl<D: Device> Allocator<D> {
         if let Some(cell) = self.persistent() {
             return Ok(core::slice::from_ref(cell));
         }
-        let cell = Cell::try_new(&self.options.persistent_pool(), PERSISTENT_POOL, new_tags(1), &self.options)?;
+        let tag = new_tags_but(1, |tag| u32::from(tag.wrapping_sub(self.first_tag)) < self.pools.len());
+        let cell = Cell::try_new(&self.options.persistent_pool(), PERSISTENT_POOL, tag, &self.options)?;
+        self.pass_timelines_on(&cell)?;
         let at = self.options.memory.allocate(Layout::new::<Cell>())?.cast::<Cell>();
         // SAFETY: fresh memory of the right layout.
         unsafe { at.write(cell) };
@@ -304,24 +307,22 @@ impl<D: Device> Allocator<D> {
     /// # Errors
     /// [`Error::NoRoom`] if what follows the slice is in use or its page ends; as [`Allocator::free`] for the handle;
     /// [`Error::InvalidArgument`] for size 0; [`Error::TooLarge`] above the pool's limit; [`Error::NotSupported`] for a
-    /// slice that is to be scrubbed. The slice is unchanged then.
+    /// slice that is to be scrubbed; [`Error::MarginDamaged`]. The slice is unchanged then.
     #[cold]
     pub fn try_resize(&self, id: SliceId, size: u64) -> Result<Slice, Error> {
         let cell = self.cell(id)?;
-        let pool = cell.pool.lock();
+        // The handle first, then the size.
+        cell.pool.lock().slicer.resolve_any(id)?;
+        let fit = cell.rules.fit(&Request::new(size))?;
+        let mut pool = self.lock_with_nodes(cell)?;
         let slot = pool.slicer.resolve_any(id)?;
         if pool.slicer.is_scrubbed(slot) {
             // What it gave up would not be.
             return Err(Error::NotSupported { what: c"try_resize" });
         }
-        drop(pool);
-        let request = Request::new(size);
-        request.check()?;
-        let fit = cell.rules.fit(&request)?;
-        let resized = self.lock_with_nodes(cell)?.resize(id, &fit)?;
-        if self.debugs {
-            self.draw_margin(cell, &resized);
-        }
+        self.check_margin(&pool, slot)?;
+        let resized = pool.resize(slot, &fit)?;
+        self.draw_margin(cell, &resized);
         Ok(resized)
     }
 

@@ -46,7 +46,8 @@ pub struct Debugging {
     /// or when what they waited for has passed.
     pub fill: bool,
     /// Bytes behind each slice that belong to nobody, rounded up to the granule. They are filled with
-    /// [`Debugging::MARGIN`], and looked at when the slice is freed and by [`Allocator::check`](crate::Allocator::check).
+    /// [`Debugging::MARGIN`], and looked at when the slice is freed and by
+    /// [`Allocator::check_margins`](crate::Allocator::check_margins).
     pub margin: u64,
 }
 

@@ -135,6 +135,21 @@ impl<D: Device> Allocator<D> {
         Ok(())
     }
 
+    /// Tells a new pool what is known of timelines.
+    #[cold]
+    pub(super) fn pass_timelines_on(&self, to: &Cell) -> Result<(), Error> {
+        for cell in self.cells() {
+            let mut at = 0;
+            loop {
+                let next = cell.pool.lock().slicer.next_timeline(at);
+                let Some((found, timeline, completed)) = next else { break };
+                self.collect_in(to, timeline, completed)?;
+                at = found;
+            }
+        }
+        Ok(())
+    }
+
     /// Asks the device how far the timelines are that anything waits for; whether there were any.
     #[cold]
     pub(super) fn ask_what_is_completed(&self) -> bool {

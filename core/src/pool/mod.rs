@@ -329,8 +329,7 @@ impl Pool {
     }
 
     /// Grows or shrinks a slice where it lies. Needs [`Slicer::has_nodes`].
-    pub(crate) fn resize(&mut self, id: SliceId, fit: &Fit) -> Result<Slice, Error> {
-        let slot = self.slicer.resolve_any(id)?;
+    pub(crate) fn resize(&mut self, slot: u32, fit: &Fit) -> Result<Slice, Error> {
         if !self.rules.cuts() {
             return self.resize_whole(slot, fit);
         }
@@ -480,6 +479,21 @@ impl Pool {
 
     fn note_device_allocation(&mut self) {
         self.device_allocations += 1;
+    }
+
+    /// The live slices of a page that is cut or holds one.
+    pub(crate) fn live_slices_of_page(&self, page: u32) -> impl Iterator<Item = Slice> + '_ {
+        let edge = self.pages[page].edge();
+        let mut next = if self.rules.cuts() { self.slicer.node(edge).next.get() } else { edge };
+        let mut last = false;
+        let slots = core::iter::from_fn(move || {
+            let slot = next;
+            next = self.slicer.node(slot).next.get();
+            let done = last || (self.rules.cuts() && slot == edge);
+            last = !self.rules.cuts();
+            (!done).then_some(slot)
+        });
+        slots.filter(|&slot| self.slicer.node(slot).is_slice()).map(|slot| self.slice_at(slot))
     }
 
     /// The device has given the memory of a page that had none.

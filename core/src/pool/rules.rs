@@ -104,6 +104,10 @@ impl Rules {
         if limit == 0 {
             return refuse(c"max_page", memory_type.max_page);
         }
+        if margin > Debugging::MAX_MARGIN || (margin != 0 && granule > Debugging::MAX_MARGIN) {
+            return refuse(c"debug_margin", margin);
+        }
+        let margin = granules_up(margin, granule.trailing_zeros());
         let kind = match options.pool_type {
             PoolType::SlicedPages { page_size, max_slice_size, max_pool_size } => {
                 Kind::Sliced(Sliced::try_new(options, page_size, max_slice_size, max_pool_size, limit)?)
@@ -111,25 +115,18 @@ impl Rules {
             PoolType::ExclusivePages { max_alloc_size } => {
                 let max_alloc_size = max_alloc_size.min(limit);
                 let page = align_up(max_alloc_size, granule).unwrap_or(limit).max(granule);
+                let page = page.saturating_add(margin * granule).min(limit);
                 Kind::Exclusive(Exclusive { max_alloc_size, largest: (page / granule) as u32 })
             }
             PoolType::Direct { reclaim_at } => Kind::Direct(Direct { reclaim_at, limit }),
         };
-        let (mut accepted, mut near_page) = match &kind {
-            Kind::Sliced(sliced) => (sliced.accepted(), sliced.near_page()),
-            Kind::Exclusive(exclusive) => (exclusive.accepted(), Sizes::NONE),
-            Kind::Direct(direct) => (Sizes::new(1, direct.limit), Sizes::NONE),
+        let (mut accepted, mut near_page, largest) = match &kind {
+            Kind::Sliced(sliced) => (sliced.accepted(), sliced.near_page(), sliced.largest_page()),
+            Kind::Exclusive(exclusive) => (exclusive.accepted(), Sizes::NONE, u64::from(exclusive.largest) * granule),
+            Kind::Direct(direct) => (Sizes::new(1, direct.limit), Sizes::NONE, direct.limit),
         };
-        if margin > Debugging::MAX_MARGIN || (margin != 0 && granule > Debugging::MAX_MARGIN) {
-            return refuse(c"debug_margin", margin);
-        }
-        let margin = granules_up(margin, granule.trailing_zeros());
-        if margin != 0 {
-            let largest = match &kind {
-                Kind::Sliced(sliced) => sliced.largest_page(),
-                Kind::Exclusive(exclusive) => u64::from(exclusive.largest) * granule,
-                Kind::Direct(direct) => direct.limit,
-            };
+        // A pool without room for a page refuses everything by itself.
+        if margin != 0 && largest != 0 {
             let last = largest.checked_sub(margin * granule);
             (accepted, near_page) = (accepted.up_to(last), near_page.up_to(last));
         }
@@ -169,12 +166,8 @@ impl Rules {
         if size == 0 {
             return Error::InvalidArgument { field: c"size", value: 0 };
         }
-        let limit = match &self.kind {
-            Kind::Sliced(sliced) => sliced.limit_below(size),
-            Kind::Exclusive(exclusive) => exclusive.max_alloc_size,
-            Kind::Direct(direct) => direct.limit,
-        };
-        let limit = if self.margin == 0 { limit } else { limit.min(self.accepted.last().max(self.near_page.last())) };
+        let near_page = if size > self.near_page.last() { self.near_page.last() } else { 0 };
+        let limit = self.accepted.last().max(near_page);
         Error::TooLarge { size, limit }
     }
 

@@ -126,15 +126,6 @@ impl Sliced {
         Sizes::new(self.page_size - self.page_size.div_ceil(5) + 1, self.page_size)
     }
 
-    /// The largest request the pool takes, of those below a request of `size` bytes that it does not take.
-    pub(crate) fn limit_below(&self, size: u64) -> u64 {
-        if self.takes_near_page && size > self.page_size {
-            self.page_size.max(self.max_slice_size)
-        } else {
-            self.max_slice_size
-        }
-    }
-
     /// Bytes of the next page, which is for a slice of `size` bytes, when the pool holds `reserved` bytes; `None` at the
     /// cap.
     pub(crate) fn next_page(&self, size: u64, reserved: u64) -> Option<u64> {
@@ -174,8 +165,6 @@ mod tests {
             assert_eq!(accepts(&pool, size), taken, "{size}");
         }
         assert!(!accepts(&sliced(32_000, 32, Some(64_000)), 25_601));
-        assert_eq!((pool.limit_below(32_001), pool.limit_below(33)), (32_000, 32));
-        assert_eq!(sliced(32_000, 32, Some(64_000)).limit_below(32_001), 32);
     }
 
     #[test]

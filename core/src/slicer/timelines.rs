@@ -301,6 +301,15 @@ impl Slicer {
         self.nodes[timeline].set_kind(Kind::Forgotten);
     }
 
+    /// The next timeline behind `timeline` (0: the first), its number and what it has completed.
+    pub(crate) fn next_timeline(&self, timeline: u32) -> Option<(u32, u32, u64)> {
+        let mut at = if timeline == 0 { self.timelines } else { self.nodes[timeline].next.get() };
+        while at != 0 && !self.nodes[at].is(Kind::Timeline) {
+            at = self.nodes[at].next.get();
+        }
+        (at != 0).then(|| (at, self.nodes[at].offset.get(), self.completed(at)))
+    }
+
     /// The next timeline behind `timeline` (0: the first) on which anything waits, and its number.
     pub(crate) fn next_waited_for(&self, timeline: u32) -> Option<(u32, u32)> {
         let mut at = if timeline == 0 { self.timelines } else { self.nodes[timeline].next.get() };
