@@ -5,8 +5,8 @@ mod common;
 use common::devices::LedgerDevice;
 use common::pools::{KINDS, capped, direct, exclusive, free_all, full, growing, options, place, sliced, touch};
 use common::random::Random;
-use common::sums::{assert_held, assert_sums};
-use common::{K, M};
+use common::sums::{State, assert_held, assert_sums};
+use common::{G, K, M};
 use slicepool_core::{
     Allocator, Budget, Device, Error, HostMemory, LiveSlices, LockKind, NearPage, PERSISTENT_POOL, PoolOptions,
     PoolType, Request, Slice, SliceId, Statistics,
@@ -111,6 +111,38 @@ fn unresolved_pages_come_and_go_without_a_device_call() {
         assert!(allocator.destroy().is_ok(), "{name}");
         assert_eq!(device.calls(), 0, "{name}");
     }
+}
+
+/// None or all, and again without a device call.
+#[test]
+fn a_batch_that_is_refused_leaves_no_page_in_a_dry_run_either() {
+    for (name, pool) in KINDS {
+        let device = LedgerDevice::new();
+        let allocator = dry(&device, &[pool]);
+        let resolved = allocator.resolve(place(&allocator, 100).id).unwrap();
+        let (before, calls) = (State::of(&allocator), device.calls());
+        let requests = [Request::new(60 * K), Request::new(100).persistent(), Request::new(50 * K), Request::new(G)];
+        let refused = allocator.allocate_many(&requests).unwrap_err();
+        assert_eq!((refused.index, State::of(&allocator), device.calls()), (3, before, calls), "{name}");
+        assert_eq!(allocator.allocate_many(&requests[..3]).unwrap().len(), 3, "{name}");
+        assert_eq!((allocator.get(resolved.id), device.calls()), (Ok(resolved), calls), "{name}");
+        allocator.close(LiveSlices::Free).unwrap();
+    }
+}
+
+/// What was resolved is forgotten with the rest.
+#[test]
+fn an_abandoned_dry_run_returns_to_its_budget_what_it_has_resolved() {
+    let budget = Budget::try_new(HostMemory::global(), LockKind::spin(), Some(9 * M), None).unwrap();
+    let device = LedgerDevice::new();
+    let allocator =
+        Allocator::try_new(&device, &[sliced(M, M, None)], options().with_dry_run().with_budget(&budget)).unwrap();
+    let slices = [M; 3].map(|size| place(&allocator, size));
+    allocator.resolve(slices[1].id).unwrap();
+    assert_eq!((budget.statistics().bytes, budget.statistics().pages), (M, 1));
+    allocator.abandon();
+    assert_eq!((budget.statistics().bytes, budget.statistics().pages, device.taken()), (0, 0, 0));
+    device.write_off();
 }
 
 /// Pools 5: caps are charged at once.
