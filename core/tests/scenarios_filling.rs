@@ -4,6 +4,7 @@ mod common;
 
 use common::devices::LedgerDevice;
 use common::filler::{Fill, Filler, bytes_of, filling, is_full_of, write_all};
+use common::host::HostLedger;
 use common::pools::{KINDS, direct, exclusive, full, options, over, place, sliced};
 use common::sums::{State, assert_held};
 use common::{K, M};
@@ -300,6 +301,29 @@ fn a_slice_that_waits_is_scrubbed_when_it_has_waited() {
         assert!(is_full_of(&slice, 0), "{name}");
         assert_held(&allocator, &device.ledger);
     }
+}
+
+/// What it waits with needs host memory now and then; without it, it is overwritten once more later.
+#[test]
+fn a_slice_that_cannot_wait_for_want_of_host_memory_is_scrubbed_again() {
+    let mut refused = 0;
+    for count in 0..70 {
+        let (host, device) = (HostLedger::new(), Filler::new());
+        let with_books = options().with_memory(host.memory());
+        let allocator = Allocator::try_new(&device, &[sliced(M, M, None)], with_books).unwrap();
+        (0..count).for_each(|_| assert_eq!(place(&allocator, 100).size, 128));
+        let slice = secret(&allocator, 1000);
+        device.fill_so(Fill::Until(point(9, 1)));
+        host.fail_from(1);
+        assert_eq!((allocator.free(slice.id), counts(&allocator)), (Ok(()), (count, 1)));
+        host.stop_failing();
+        assert_eq!((allocator.collect(9, 1), counts(&allocator)), (Ok(()), (count, 0)));
+        let again = host.refused().min(1);
+        assert_eq!(device.take_filled().len() as u64, 1 + again, "{count}");
+        refused += again;
+        allocator.close(LiveSlices::Free).unwrap();
+    }
+    assert!(refused >= 1, "there was host memory for all of them");
 }
 
 /// Many at once.
