@@ -93,6 +93,29 @@ fn freeing_many_with_one_wrong_handle_lets_none_of_them_wait() {
     assert_eq!(waiting(&allocator), 150);
 }
 
+/// What was set aside for slices that were refused in the end serves others.
+#[test]
+fn refused_batches_cost_nothing_in_the_long_run() {
+    for (name, pool) in KINDS {
+        let device = LedgerDevice::new();
+        let allocator = over(&device, &[pool]);
+        let stale = place(&allocator, SIZE).id;
+        allocator.free(stale).unwrap();
+        let mut batch: Vec<_> = (0..8).map(|_| place(&allocator, SIZE).id).collect();
+        batch.push(stale);
+        let mut metadata = 0;
+        for round in 0..1000 {
+            let error = BatchError { index: 8, error: Error::StaleHandle };
+            assert_eq!(allocator.free_after_many(&batch, &points(&[(1, 1), (2, 1), (3, 1)])), Err(error));
+            if round == 0 {
+                metadata = allocator.statistics().metadata;
+            }
+        }
+        assert_eq!(allocator.statistics().metadata, metadata, "{name}");
+        assert_agree(&allocator, &device);
+    }
+}
+
 /// Handles that are looked up one by one, some of which are to be skipped.
 #[test]
 fn handles_to_skip_are_skipped() {
