@@ -54,22 +54,32 @@ impl Account {
         if self.pages >= self.max_pages { 0 } else { self.max_bytes.saturating_sub(self.bytes) }
     }
 
+    /// Why a page of `bytes` could not be reserved now.
+    fn refusal(&self, bytes: u64) -> Option<Error> {
+        if bytes > self.max_bytes.saturating_sub(self.bytes) {
+            return Some(Error::BudgetExceeded { size: bytes, limit: self.max_bytes, reserved: self.bytes });
+        }
+        (self.pages >= self.max_pages).then_some(Error::PageCountExceeded { size: bytes, limit: self.max_pages })
+    }
+
     /// Reserves a page of `bytes`, which is not 0.
     #[cold]
     #[inline(never)]
     pub(crate) fn reserve(&mut self, bytes: u64) -> Result<(), Error> {
-        if bytes > self.max_bytes.saturating_sub(self.bytes) {
-            self.wanted = self.wanted.max(bytes);
-            return Err(Error::BudgetExceeded { size: bytes, limit: self.max_bytes, reserved: self.bytes });
-        }
-        if self.pages >= self.max_pages {
-            self.wanted = self.wanted.max(bytes);
-            return Err(Error::PageCountExceeded { size: bytes, limit: self.max_pages });
+        if let Some(error) = self.refusal(bytes) {
+            // What could never be had is not worth anybody's pages.
+            if bytes <= self.max_bytes && self.max_pages != 0 {
+                self.wanted = self.wanted.max(bytes);
+            }
+            return Err(error);
         }
         self.bytes += bytes;
         self.pages += 1;
         self.bytes_peak = self.bytes_peak.max(self.bytes);
         self.pages_peak = self.pages_peak.max(self.pages);
+        if bytes >= self.wanted {
+            self.wanted = 0;
+        }
         Ok(())
     }
 
@@ -82,6 +92,9 @@ impl Account {
         }
         self.bytes -= bytes;
         self.pages -= 1;
+        if self.room() >= self.wanted {
+            self.wanted = 0;
+        }
     }
 
     /// Bytes and pages that are reserved.
@@ -89,12 +102,14 @@ impl Account {
         (self.bytes, self.pages)
     }
 
-    /// Whether a reservation that was refused would be refused still.
-    fn is_short(&mut self) -> bool {
-        if self.room() >= self.wanted {
-            self.wanted = 0;
-        }
-        self.wanted != 0
+    /// Whether more is held than may be.
+    fn is_over(&self) -> bool {
+        self.bytes > self.max_bytes || self.pages > self.max_pages
+    }
+
+    /// Whether a reservation that was refused would be refused still, or more is held than may be.
+    fn is_short(&self) -> bool {
+        self.is_over() || self.room() < self.wanted
     }
 }
 
@@ -109,7 +124,7 @@ pub struct Budget(NonNull<Shared>);
 
 struct Shared {
     owners: AtomicU32,
-    /// Counts refused reservations.
+    /// Counts refused reservations that others can do something about.
     pressure: AtomicU32,
     memory: HostMemory,
     account: Lock<Account>,
@@ -136,7 +151,7 @@ pub struct BudgetStatistics {
     pub bytes_peak: u64,
     /// The most `pages` has been.
     pub pages_peak: u32,
-    /// Reservations that were refused. Wraps.
+    /// Reservations that were refused although the limits allow for them. Wraps.
     pub pressure: u32,
 }
 
@@ -168,9 +183,9 @@ impl Budget {
     pub fn set_limits(&self, max_bytes: Option<u64>, max_pages: Option<u32>) {
         let mut account = self.shared().account.lock();
         account.set_limits(max_bytes, max_pages);
-        if account.bytes > account.max_bytes || account.pages > account.max_pages {
-            account.wanted = account.wanted.max(1);
-            drop(account);
+        let over = account.is_over();
+        drop(account);
+        if over {
             self.raise();
         }
     }
@@ -196,11 +211,19 @@ impl Budget {
     }
 
     pub(crate) fn reserve(&self, bytes: u64) -> Result<(), Error> {
-        let reserved = self.shared().account.lock().reserve(bytes);
-        if reserved.is_err() {
+        let mut account = self.shared().account.lock();
+        let reserved = account.reserve(bytes);
+        let wanted = account.wanted != 0;
+        drop(account);
+        if reserved.is_err() && wanted {
             self.raise();
         }
         reserved
+    }
+
+    /// Why a page of `bytes` could not be reserved now.
+    pub(crate) fn refusal(&self, bytes: u64) -> Option<Error> {
+        self.shared().account.lock().refusal(bytes)
     }
 
     pub(crate) fn release(&self, bytes: u64) {

@@ -157,7 +157,6 @@ fn the_largest_request_is_a_margin_smaller_than_the_largest_page() {
         ("growing", growing(4 * K, page), page - 64),
         ("growing up to a cap", capped(growing(4 * K, page), 32 * K), 32 * K - 64),
         ("exclusive", exclusive(page), page - 64),
-        ("exclusive, small", exclusive(1000), 1024 - 64),
         ("direct", direct(None), page - 64),
     ];
     for (name, pool, largest) in pools {
@@ -175,6 +174,19 @@ fn the_largest_request_is_a_margin_smaller_than_the_largest_page() {
         }
         assert_held(&allocator, &device.ledger);
     }
+}
+
+/// A page of its own has the margin on top, so the pool takes what it takes without.
+#[test]
+fn exclusive_pages_take_what_they_take_without_a_margin() {
+    let device = Filler::new();
+    let options = options().with_memory_type(MemoryType::new(16 * K, 32)).with_debugging(margin(33));
+    let allocator = Allocator::try_new(&device, &[exclusive(1000)], options).unwrap();
+    let slice = place(&allocator, 1000);
+    assert!((1024..=1152).contains(&slice.size), "{slice:?}");
+    assert_eq!(device.ledger.sizes(), [slice.size + 64]);
+    assert_eq!(allocator.allocate(&Request::new(1001)), Err(Error::TooLarge { size: 1001, limit: 1000 }));
+    allocator.free(slice.id).unwrap();
 }
 
 /// Pools 1: of sizes that nearly fill a page the limit is that of the page, as it is without margins.
@@ -218,7 +230,7 @@ fn margins_that_are_too_large_are_refused() {
         let options = options().with_memory_type(MemoryType::new(16 * M, 32)).with_debugging(margin(bytes));
         Allocator::try_new(&device, std::slice::from_ref(pool), options).map(drop)
     };
-    let refused = |value| Err(Error::InvalidArgument { field: c"margin", value });
+    let refused = |value| Err(Error::InvalidArgument { field: c"debug_margin", value });
     assert_eq!(create(&direct(None), Debugging::MAX_MARGIN), Ok(()));
     assert_eq!(create(&direct(None), Debugging::MAX_MARGIN + 1), refused(Debugging::MAX_MARGIN + 1));
     assert_eq!(create(&direct(None).with_granule(2 * M), 1), refused(1));

@@ -147,7 +147,7 @@ fn the_granule_of_persistent_slices_suits_the_device_or_is_refused() {
     let pool = [PoolOptions::direct(None).with_granule(4)];
     let allocator = Allocator::try_new(&device, &pool, small.clone()).unwrap();
     assert_eq!(leave(&allocator, 5).size, 64);
-    let refusal = Err(Error::InvalidArgument { field: c"granule", value: 48 });
+    let refusal = Err(Error::InvalidArgument { field: c"persistent_granule", value: 48 });
     assert_eq!(Allocator::try_new(&device, &pool, small.with_persistent_granule(48)).map(drop), refusal);
 }
 

@@ -123,12 +123,12 @@ fn handles_to_skip_are_skipped() {
     let allocator = over(&device, &[sliced(4096, 4096, None), exclusive(M)]);
     let slices = slices_of_two_pools(&allocator, 200);
     let id = |i: u32| (i % 3 != 0).then(|| slices[i as usize].id);
-    allocator.free_after_each(200, id, &[Point::new(1, 5)]).unwrap();
+    allocator.free_after_each(200, &id, &[Point::new(1, 5)]).unwrap();
     assert_eq!(waiting(&allocator), 133);
     for (i, slice) in slices.iter().enumerate() {
         assert_eq!(allocator.get(slice.id).is_ok(), i % 3 == 0);
     }
-    assert_eq!(allocator.free_after_each(200, |_| None, &[Point::new(1, 5)]), Ok(()));
+    assert_eq!(allocator.free_after_each(200, &|_| None, &[Point::new(1, 5)]), Ok(()));
     assert_agree(&allocator, &device);
 }
 

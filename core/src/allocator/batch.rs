@@ -162,15 +162,18 @@ impl<D: Device> Allocator<D> {
         points: &[Point],
     ) -> Result<(), BatchError> {
         check_points(points).map_err(|error| BatchError { index: 0, error })?;
-        if let Err(error) = self.for_each_slot(0..count, id, points, Step::Claim) {
+        // What each slice is promised when it is claimed, and gives up when it is freed.
+        let promise = self.cells().map(|cell| cell.pool.lock().tally(points).promise()).max().unwrap_or(0);
+        let batch = FreeMany { id, points, promise };
+        if let Err(error) = self.for_each_slot(0..count, &batch, Step::Claim) {
             // Nothing but this call changes what it has claimed, so undoing cannot fail.
-            let _ = self.for_each_slot(0..error.index, id, points, Step::Unclaim);
+            let _ = self.for_each_slot(0..error.index, &batch, Step::Unclaim);
             return Err(error);
         }
-        let freed = self.for_each_slot(0..count, id, points, Step::Free);
+        let freed = self.for_each_slot(0..count, &batch, Step::Free);
         if let Err(error) = freed {
-            // Another thread has forgotten the timeline meanwhile, and there is no memory for it: the rest stays.
-            let _ = self.for_each_slot(error.index..count, id, points, Step::Unclaim);
+            // Another thread has forgotten a timeline meanwhile, and there is no memory for it: the rest stays.
+            let _ = self.for_each_slot(error.index..count, &batch, Step::Unclaim);
         }
         for cell in self.cells() {
             self.attend_all(cell, &mut None);
@@ -180,14 +183,9 @@ impl<D: Device> Allocator<D> {
     }
 
     /// Takes a step under the lock of each handle's pool, which it keeps for up to [`PER_LOCK`] in a row.
-    fn for_each_slot(
-        &self,
-        range: Range<u32>,
-        id: &dyn Fn(u32) -> Option<SliceId>,
-        points: &[Point],
-        step: Step,
-    ) -> Result<(), BatchError> {
+    fn for_each_slot(&self, range: Range<u32>, batch: &FreeMany<'_>, step: Step) -> Result<(), BatchError> {
         let Range { start: mut i, end: count } = range;
+        let FreeMany { id, points, promise } = *batch;
         while i < count {
             let Some(first) = id(i) else {
                 i += 1;
@@ -196,20 +194,27 @@ impl<D: Device> Allocator<D> {
             let refused = |error| BatchError { index: i, error };
             let cell: &Cell = self.cell(first).map_err(refused)?;
             let mut pool = cell.pool.lock();
-            let needed = match step {
-                Step::Claim => pool.tally(points).nodes_of_batch(PER_LOCK.min(count - i)),
-                Step::Unclaim => 0,
-                Step::Free => pool.tally(points).nodes_of_batch(0),
+            let slices = PER_LOCK.min(count - i);
+            let needed = match (step, promise) {
+                (Step::Claim, 0) => pool.tally(points).nodes(0),
+                (Step::Claim, promise) => pool.tally(points).nodes(0).saturating_add(promise.saturating_mul(slices)),
+                (Step::Unclaim, _) => 0,
+                // Nothing is lacking, unless a timeline was forgotten after the slices were claimed.
+                (Step::Free, 0) => pool.tally(points).nodes(slices),
+                (Step::Free, _) => pool.tally(points).nodes(0),
             };
             if !pool.slicer.has_spare_nodes(needed) {
                 self.add_nodes(cell, pool).map_err(refused)?;
                 continue;
             }
+            if step == Step::Claim {
+                pool.learn_timelines(points);
+            }
             let end = i.saturating_add(PER_LOCK).min(count);
             while i < end {
                 match id(i) {
                     Some(next) if next.tag() == first.tag() => {
-                        self.step(&mut pool, next, points, step).map_err(|error| BatchError { index: i, error })?;
+                        self.step(&mut pool, next, batch, step).map_err(|error| BatchError { index: i, error })?;
                     }
                     Some(_) => break,
                     None => {}
@@ -224,25 +229,33 @@ impl<D: Device> Allocator<D> {
         Ok(())
     }
 
-    fn step(&self, pool: &mut Pool, id: SliceId, points: &[Point], step: Step) -> Result<(), Error> {
+    fn step(&self, pool: &mut Pool, id: SliceId, batch: &FreeMany<'_>, step: Step) -> Result<(), Error> {
         match step {
             Step::Claim => {
                 let slot = pool.slicer.resolve_any(id)?;
                 self.check_margin(pool, slot)?;
-                pool.claim(slot, points);
+                pool.claim(slot, batch.promise);
             }
             Step::Unclaim => {
                 let slot = pool.slicer.resolve_claimed(id)?;
-                pool.release_claim(points);
-                pool.slicer.unclaim(slot);
+                pool.unclaim(slot, batch.promise);
             }
             Step::Free => {
                 let slot = pool.slicer.resolve_claimed(id)?;
-                pool.free_claimed(slot, points, &self.clock);
+                pool.free_claimed(slot, batch.points, batch.promise, &self.clock);
             }
         }
         Ok(())
     }
+}
+
+/// Slices that are being freed together.
+#[derive(Clone, Copy)]
+struct FreeMany<'a> {
+    id: &'a dyn Fn(u32) -> Option<SliceId>,
+    points: &'a [Point],
+    /// Nodes that each slice is promised when it is claimed.
+    promise: u32,
 }
 
 /// What happens to each slice of a batch that is being freed.

@@ -96,7 +96,7 @@ impl<D: Device> Allocator<D> {
         let Some(point) = point else { return pool.release(slot, &self.clock) };
         let tally = loop {
             let tally = pool.tally(&[point]);
-            if pool.slicer.has_spare_nodes(tally.nodes()) {
+            if pool.slicer.has_spare_nodes(tally.nodes(1)) {
                 break tally;
             }
             let more = self.add_nodes(cell, pool);

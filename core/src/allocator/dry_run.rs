@@ -33,7 +33,7 @@ impl<D: Device> Allocator<D> {
             match self.resolve_once(cell, id) {
                 Ok(()) => {}
                 Err(error) => {
-                    if !self.give_back_for(&error, &mut left) {
+                    if !error.bytes_to_give_back().is_some_and(|wanted| self.give_back_for(wanted, &mut left)) {
                         return Err(match error {
                             Error::OutOfDeviceMemory { size, code } => Error::MappingFailed { size, code },
                             other => other,

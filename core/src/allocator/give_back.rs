@@ -78,15 +78,14 @@ impl<D: Device> Allocator<D> {
         Some(returned)
     }
 
-    /// Gives pages back that hold nothing, those idle the longest first, until a page that was refused with `error` may be
-    /// had; asks again for those that the device has refused. Whether anything went back. `left`: how many pages may go, as
-    /// many as are idle at first.
+    /// Gives pages back that hold nothing, those idle the longest first, until the device has `wanted` bytes more; asks again
+    /// for those that it has refused. Whether anything went back. `left`: how many pages may go, as many as are idle at
+    /// first.
     #[cold]
-    pub(super) fn give_back_for(&self, error: &Error, left: &mut Option<u32>) -> bool {
-        let Some(wanted) = error.bytes_to_give_back().filter(|_| !cfg!(slicepool_canary = "keep_idle_when_short"))
-        else {
+    pub(super) fn give_back_for(&self, wanted: u64, left: &mut Option<u32>) -> bool {
+        if cfg!(slicepool_canary = "keep_idle_when_short") {
             return false;
-        };
+        }
         // Callbacks, and other threads, may make others idle for ever.
         let left = left.get_or_insert_with(|| self.idle_pages());
         let before = self.returns.load(Ordering::Relaxed);

@@ -142,7 +142,15 @@ impl<D: Device> Allocator<D> {
     /// Reserves a page under all limits.
     #[cold]
     pub(super) fn charge(&self, bytes: u64) -> Result<(), Error> {
-        self.ledger.lock().account().reserve(bytes)?;
+        let own = self.ledger.lock().account().reserve(bytes);
+        if let (Err(error), Some(budget)) = (own, &self.options.budget) {
+            // Bytes come before pages, whichever of the two limits them.
+            return match (error, budget.refusal(bytes)) {
+                (Error::PageCountExceeded { .. }, Some(first @ Error::BudgetExceeded { .. })) => Err(first),
+                _ => Err(error),
+            };
+        }
+        own?;
         let shared = self.options.budget.as_ref().map_or(Ok(()), |budget| budget.reserve(bytes));
         if shared.is_err() {
             self.ledger.lock().account().release(bytes);

@@ -86,8 +86,9 @@ pub struct Allocator<D: Device> {
     pressure: AtomicU32,
     /// Counts pages given back to the device, and whatever else may mean that it has memory again.
     returns: AtomicU32,
-    /// Calls of [`Device::out_of_memory`] that are running.
+    /// Calls of [`Device::out_of_memory`] that are running, and of [`Device::completed`] by requests.
     pleas: AtomicU32,
+    asking: AtomicU32,
     /// Growths, and callbacks that are running: while there are any, the allocator cannot go away.
     in_flight: AtomicU32,
     /// Calls that are closing the allocator, or have closed it: if any, it takes no more pages.
@@ -104,19 +105,26 @@ pub enum LiveSlices {
 }
 
 /// Counts something in flight for as long as it exists.
-struct InFlight<'a>(&'a AtomicU32);
+struct InFlight<'a> {
+    count: &'a AtomicU32,
+    /// What was in flight before.
+    others: u32,
+}
 
 impl<'a> InFlight<'a> {
     fn new(count: &'a AtomicU32) -> Self {
         // Read by `Allocator::destroy` on a thread that the caller has synchronised with this one; counting is all.
-        count.fetch_add(1, Ordering::AcqRel);
-        Self(count)
+        Self { others: count.fetch_add(1, Ordering::AcqRel), count }
+    }
+
+    fn others(&self) -> u32 {
+        self.others
     }
 }
 
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
+        self.count.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -147,6 +155,7 @@ impl<D: Device> Allocator<D> {
             pressure: AtomicU32::new(options.budget.as_ref().map_or(0, Budget::pressure)),
             returns: AtomicU32::new(0),
             pleas: AtomicU32::new(0),
+            asking: AtomicU32::new(0),
             in_flight: AtomicU32::new(0),
             closing: AtomicU32::new(0),
             options,
@@ -311,15 +320,15 @@ impl<D: Device> Allocator<D> {
     #[cold]
     pub fn try_resize(&self, id: SliceId, size: u64) -> Result<Slice, Error> {
         let cell = self.cell(id)?;
-        // The handle first, then the size.
-        cell.pool.lock().slicer.resolve_any(id)?;
-        let fit = cell.rules.fit(&Request::new(size))?;
-        let mut pool = self.lock_with_nodes(cell)?;
-        let slot = pool.slicer.resolve_any(id)?;
-        if pool.slicer.is_scrubbed(slot) {
+        let pool = cell.pool.lock();
+        if pool.slicer.is_scrubbed(pool.slicer.resolve_any(id)?) {
             // What it gave up would not be.
             return Err(Error::NotSupported { what: c"try_resize" });
         }
+        drop(pool);
+        let fit = cell.rules.fit(&Request::new(size))?;
+        let mut pool = self.lock_with_nodes(cell)?;
+        let slot = pool.slicer.resolve_any(id)?;
         self.check_margin(&pool, slot)?;
         let resized = pool.resize(slot, &fit)?;
         self.draw_margin(cell, &resized);

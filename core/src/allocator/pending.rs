@@ -10,6 +10,9 @@ use crate::slots::SliceId;
 /// Points that a slice can wait for at most.
 pub(super) const MAX_POINTS: usize = 64;
 
+/// Calls that may be asking what is completed when another begins to.
+const MAX_NESTED_QUESTIONS: u32 = 4;
+
 pub(super) fn check_points(points: &[Point]) -> Result<(), Error> {
     match points.len() {
         0..=MAX_POINTS => Ok(()),
@@ -25,8 +28,8 @@ impl<D: Device> Allocator<D> {
     /// Of several points on one timeline the one with the largest value counts. Values that fall on a timeline are safe: the
     /// slice is released with those that were freed before it, which is late, but never early.
     ///
-    /// Constant time per point. The first point ever on a timeline, and every point of a slice that waits for several, need
-    /// 32 bytes of host memory, which is got beforehand; otherwise this cannot fail for want of memory.
+    /// Constant time per point. The first point on a timeline in a pool, and every point of a slice that waits for several,
+    /// need 32 bytes of host memory, which is got beforehand; otherwise this cannot fail for want of memory.
     ///
     /// # Errors
     /// As [`Allocator::free`]; [`Error::OutOfHostMemory`] and [`Error::TooManySlices`] as said above;
@@ -39,7 +42,7 @@ impl<D: Device> Allocator<D> {
             let mut pool = cell.pool.lock();
             let slot = pool.slicer.resolve_any(id)?;
             let tally = pool.tally(points);
-            if !pool.slicer.has_spare_nodes(tally.nodes()) {
+            if !pool.slicer.has_spare_nodes(tally.nodes(1)) {
                 self.add_nodes(cell, pool)?;
                 continue;
             }
@@ -153,6 +156,12 @@ impl<D: Device> Allocator<D> {
     /// Asks the device how far the timelines are that anything waits for; whether there were any.
     #[cold]
     pub(super) fn ask_what_is_completed(&self) -> bool {
+        let _in_flight = InFlight::new(&self.in_flight);
+        // A callback that allocates may lead here again: so that it comes to an end.
+        let asking = InFlight::new(&self.asking);
+        if asking.others() >= MAX_NESTED_QUESTIONS {
+            return false;
+        }
         // Most programs have fewer timelines; those that have more are asked for some of them more than once.
         let (mut asked, mut count) = ([0; 16], 0);
         for cell in self.cells() {

@@ -66,6 +66,28 @@ pub(super) fn note(worst: &mut Option<Error>, error: Error) {
     }
 }
 
+/// What the pools have said that a request went to.
+#[derive(Default)]
+struct Refusal {
+    /// The error that is reported.
+    worst: Option<Error>,
+    /// Whether freeing or evicting something may help with any of them.
+    shortage: bool,
+    /// The fewest bytes that have to go back to the device before it makes sense to ask for a page again.
+    wanted: Option<u64>,
+}
+
+impl Refusal {
+    #[cold]
+    fn note(&mut self, error: Error) {
+        self.shortage |= error.is_shortage();
+        if let Some(wanted) = error.bytes_to_give_back() {
+            self.wanted = Some(self.wanted.map_or(wanted, |least| least.min(wanted)));
+        }
+        note(&mut self.worst, error);
+    }
+}
+
 /// How closely memory that is held is looked through.
 #[derive(Clone, Copy)]
 enum Search {
@@ -83,11 +105,13 @@ impl<D: Device> Allocator<D> {
         let route = self.route(request)?;
         let mut attempt = 0;
         loop {
-            let error = match self.climb(route, request, fresh) {
+            let refusal = match self.climb(route, request, fresh) {
                 Ok(slice) => return Ok(slice),
-                Err(error) => error,
+                Err(refusal) => refusal,
             };
-            if !error.is_shortage() || !self.plead(request, error, attempt) {
+            // There is at least one pool, and each has said something.
+            let error = refusal.worst.unwrap_or(Error::TooLarge { size: request.size, limit: 0 });
+            if !refusal.shortage || !self.plead(request, error, attempt) {
                 return Err(error);
             }
             attempt += 1;
@@ -96,31 +120,30 @@ impl<D: Device> Allocator<D> {
 
     /// One way up the ladder.
     #[cold]
-    fn climb(&self, route: &[Cell], request: &Request, fresh: &mut bool) -> Result<Slice, Error> {
+    fn climb(&self, route: &[Cell], request: &Request, fresh: &mut bool) -> Result<Slice, Refusal> {
         // Memory that is held first, in any pool; the first look may have failed for want of nodes only.
-        let mut worst = None;
-        if let Some(slice) = self.search(route, request, Search::Brief, &mut worst) {
+        let mut refusal = Refusal::default();
+        if let Some(slice) = self.search(route, request, Search::Brief, &mut refusal) {
             return Ok(slice);
         }
         if self.ask_what_is_completed() {
-            if let Some(slice) = self.search(route, request, Search::Brief, &mut worst) {
+            if let Some(slice) = self.search(route, request, Search::Brief, &mut refusal) {
                 return Ok(slice);
             }
         }
-        if let Some(slice) = self.grow_any(route, request, fresh, &mut worst) {
+        if let Some(slice) = self.grow_any(route, request, fresh, &mut refusal) {
             return Ok(slice);
         }
-        if let Some(slice) = self.search(route, request, Search::Whole, &mut worst) {
+        if let Some(slice) = self.search(route, request, Search::Whole, &mut refusal) {
             return Ok(slice);
         }
         let mut left = None;
         loop {
-            // There is at least one pool, and each has said something.
-            let error = worst.take().unwrap_or(Error::TooLarge { size: request.size, limit: 0 });
-            if !self.give_back_for(&error, &mut left) {
-                return Err(error);
+            match refusal.wanted {
+                Some(wanted) if self.give_back_for(wanted, &mut left) => refusal = Refusal::default(),
+                _ => return Err(refusal),
             }
-            if let Some(slice) = self.grow_any(route, request, fresh, &mut worst) {
+            if let Some(slice) = self.grow_any(route, request, fresh, &mut refusal) {
                 return Ok(slice);
             }
         }
@@ -128,7 +151,7 @@ impl<D: Device> Allocator<D> {
 
     /// Looks for room in every pool that takes the request.
     #[cold]
-    fn search(&self, route: &[Cell], request: &Request, search: Search, worst: &mut Option<Error>) -> Option<Slice> {
+    fn search(&self, route: &[Cell], request: &Request, search: Search, refusal: &mut Refusal) -> Option<Slice> {
         for cell in route {
             let Ok(fit) = cell.rules.fit(request) else { continue };
             let found = match search {
@@ -138,7 +161,7 @@ impl<D: Device> Allocator<D> {
             match found {
                 Ok(Some(slice)) => return Some(slice),
                 Ok(None) => {}
-                Err(error) => note(worst, error),
+                Err(error) => refusal.note(error),
             }
         }
         None
@@ -146,17 +169,11 @@ impl<D: Device> Allocator<D> {
 
     /// Grows the first pool that takes the request and can grow.
     #[cold]
-    fn grow_any(
-        &self,
-        route: &[Cell],
-        request: &Request,
-        fresh: &mut bool,
-        worst: &mut Option<Error>,
-    ) -> Option<Slice> {
+    fn grow_any(&self, route: &[Cell], request: &Request, fresh: &mut bool, refusal: &mut Refusal) -> Option<Slice> {
         for cell in route {
             match cell.rules.fit(request).and_then(|fit| self.grow(cell, &fit, fresh)) {
                 Ok(slice) => return Some(slice),
-                Err(error) => note(worst, error),
+                Err(error) => refusal.note(error),
             }
         }
         None

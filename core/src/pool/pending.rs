@@ -32,7 +32,7 @@ fn counts(points: &[Point], i: usize) -> bool {
 pub(crate) struct Tally {
     /// Points that count.
     points: u32,
-    /// Those of them on timelines of which nothing is known.
+    /// Timelines among theirs of which nothing is known, and that are waited for.
     unknown: u32,
     /// Those of them that have not been passed, as far as is known.
     waits: u32,
@@ -46,20 +46,15 @@ impl Tally {
         self.waits != 0
     }
 
-    /// The nodes that one slice needs: for timelines nothing is known of, and for waiting for more than one point. One point
-    /// of a timeline that is known needs none.
-    pub(crate) fn nodes(&self) -> u32 {
-        self.unknown + if self.waits > 1 { self.waits } else { 0 }
-    }
-
-    /// The nodes that are needed to claim `slices` slices of a batch.
-    pub(crate) fn nodes_of_batch(&self, slices: u32) -> u32 {
-        self.unknown.saturating_add(self.nodes_per_claim().saturating_mul(slices))
+    /// The nodes that `slices` slices need: for timelines nothing is known of, and for waiting for more than one point. One
+    /// point of a timeline that is known needs none.
+    pub(crate) fn nodes(&self, slices: u32) -> u32 {
+        self.unknown.saturating_add(if self.waits > 1 { self.waits.saturating_mul(slices) } else { 0 })
     }
 
     /// The nodes that each slice of a batch is promised.
-    fn nodes_per_claim(&self) -> u32 {
-        if self.points > 1 { self.points } else { 0 }
+    pub(crate) fn promise(&self) -> u32 {
+        if self.waits > 1 { self.points } else { 0 }
     }
 }
 
@@ -75,7 +70,7 @@ impl Pool {
             tally.points += 1;
             tally.timeline = self.slicer.find_timeline(point.timeline);
             let completed = if tally.timeline == 0 { 0 } else { self.slicer.completed(tally.timeline) };
-            tally.unknown += u32::from(tally.timeline == 0);
+            tally.unknown += u32::from(tally.timeline == 0 && point.value != 0);
             tally.waits += u32::from(completed < point.value);
         }
         tally
@@ -83,24 +78,31 @@ impl Pool {
 
     // ---- slices of a batch
 
-    /// Marks a slice as about to be freed by a batch, with what it needs to wait. Needs [`Tally::nodes_of_batch`].
-    pub(crate) fn claim(&mut self, slot: u32, points: &[Point]) {
-        self.slicer.claim(slot);
+    /// Makes all timelines known that are waited for, so that no node is lacking for them later. Needs [`Tally::nodes`].
+    pub(crate) fn learn_timelines(&mut self, points: &[Point]) {
         for point in points {
-            self.slicer.need_timeline(point.timeline);
+            if point.value != 0 {
+                self.slicer.need_timeline(point.timeline);
+            }
         }
-        self.slicer.promise_spare(self.tally(points).nodes_per_claim());
     }
 
-    /// Gives up what a claimed slice was promised.
-    pub(crate) fn release_claim(&mut self, points: &[Point]) {
-        self.slicer.release_spare(self.tally(points).nodes_per_claim());
+    /// Marks a slice as about to be freed by a batch, with `promise` nodes with which it may wait.
+    pub(crate) fn claim(&mut self, slot: u32, promise: u32) {
+        self.slicer.claim(slot);
+        self.slicer.promise_spare(promise);
     }
 
-    /// Frees a claimed slice, or has it wait. Needs [`Tally::nodes`].
-    pub(crate) fn free_claimed(&mut self, slot: u32, points: &[Point], clock: &Clock) {
+    /// Undoes [`Pool::claim`].
+    pub(crate) fn unclaim(&mut self, slot: u32, promise: u32) {
+        self.slicer.unclaim(slot);
+        self.slicer.release_spare(promise);
+    }
+
+    /// Frees a claimed slice, or has it wait. Needs [`Tally::nodes`], the promise being part of them.
+    pub(crate) fn free_claimed(&mut self, slot: u32, points: &[Point], promise: u32, clock: &Clock) {
+        self.slicer.release_spare(promise);
         let tally = self.tally(points);
-        self.slicer.release_spare(tally.nodes_per_claim());
         if tally.waits() {
             self.set_pending(slot);
             self.wait(slot, points, &tally);
@@ -124,7 +126,7 @@ impl Pool {
         }
         self.slicer.set_waits(slot, tally.waits);
         for (i, point) in points.iter().enumerate() {
-            if !counts(points, i) {
+            if !counts(points, i) || point.value == 0 {
                 continue;
             }
             let timeline = self.slicer.need_timeline(point.timeline);

@@ -39,7 +39,7 @@ impl Refusals {
     /// long as that is not too small; then exactly what is needed.
     pub(super) fn shrink(&self, page: u64, least: u64, granule: u64) -> u64 {
         let floor = least.max(align_down(LEAST_HALF, granule)).min(page);
-        let mut page = page;
+        let mut page = page.min(self.at.max(floor));
         while page >= self.at && page > floor {
             page = align_down(page / 2, granule).max(floor);
         }

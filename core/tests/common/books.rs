@@ -25,7 +25,8 @@ pub(crate) fn assert_balanced<D: Device>(allocator: &Allocator<D>) {
     }
     assert_eq!(allocator.pool_statistics(allocator.pool_count()), None);
     for figures in parts.iter().chain([&sum]) {
-        let held = figures.in_use + figures.padding + figures.free + figures.leaving + figures.stuck;
+        let Statistics { in_use, padding, pending, free, leaving, stuck, .. } = *figures;
+        let held = in_use + padding + pending + free + leaving + stuck;
         assert_eq!(figures.reserved, held, "{figures:?}");
         assert!(figures.in_use <= figures.in_use_peak && figures.reserved <= figures.reserved_peak, "{figures:?}");
         assert!(figures.pages_idle <= figures.pages && figures.pages <= figures.pages_peak, "{figures:?}");
