@@ -30,7 +30,7 @@ pub const SLICEPOOL_ALLOCATOR_DEBUG_FILL: u32 = 8;
 
 /// Destroy although slices are live or pending. Those with SLICEPOOL_REQUEST_SCRUB are overwritten if that works at once.
 pub const SLICEPOOL_DESTROY_FORCE: u32 = 1;
-/// Abandon in a forked child: callbacks that the parent's threads were running at the fork do not count.
+/// Abandon in a forked child, which may release its parent's budgets besides: callbacks that the parent's threads were running at the fork do not count.
 pub const SLICEPOOL_ABANDON_FORKED: u32 = 1;
 
 /// How an allocator is made. All zero but `struct_size` is a good start.
@@ -54,9 +54,10 @@ pub struct slicepool_allocator_config {
     /// Granule of the pool of slices with SLICEPOOL_REQUEST_PERSISTENT; 0: 256, and slicepool_allocator_bytes_needed() does
     /// not count on there being any.
     pub persistent_granule: u64,
-    /// Bytes behind each slice that belong to nobody, at most 1 MiB, rounded up to the granule; 0: none. Where the CPU sees
-    /// them they are filled with the byte 0xFD, and looked at when the slice is freed and by slicepool_check_margins(). For
-    /// finding programs' faults; slow.
+    /// Bytes behind each slice that belong to nobody, at most 1 MiB, rounded up to the granule, which may be 1 MiB too then;
+    /// 0: none. Where the CPU sees them they are filled with the byte 0xFD, and looked at when the slice is freed and by
+    /// slicepool_check_margins(). They count as padding, and slices that fill a page are as much smaller. For finding
+    /// programs' faults; slow.
     pub debug_margin: u64,
     /// Number of pools, at most 32; 0: those of slicepool_layout_adaptive().
     pub pool_count: u32,
@@ -87,6 +88,8 @@ unsafe impl Struct for slicepool_allocator_config {
 pub struct slicepool_allocator {
     pub(crate) inner: Allocator<CallbackDevice>,
     memory: HostMemory,
+    /// Whether pools that would be adjusted are refused.
+    pub(crate) validates: bool,
 }
 
 impl slicepool_allocator {
@@ -141,7 +144,7 @@ impl Plan {
             unsafe { read_pools(config.pools, config.pool_count)? }
         };
         if config.flags & SLICEPOOL_ALLOCATOR_VALIDATE != 0 {
-            pools.iter().try_for_each(|pool| pool.validate(&memory_type))?;
+            validate(&pools, &memory_type)?;
         }
         let mut options = AllocatorOptions::default().with_memory_type(memory_type);
         options.max_bytes = limit(config.max_bytes);
@@ -154,6 +157,12 @@ impl Plan {
         }
         Ok(Self { pools, options })
     }
+}
+
+/// Refuses pools that would be adjusted.
+#[cold]
+pub(crate) fn validate(pools: &PoolList, memory_type: &MemoryType) -> Result<(), Refusal> {
+    Ok(pools.iter().try_for_each(|pool| pool.validate(memory_type))?)
 }
 
 /// Where the books go.
@@ -197,8 +206,10 @@ unsafe fn create(
         // SAFETY: the contract of the public function.
         options = options.with_budget(&*unsafe { budget::get(config.budget)? });
     }
+    let validates = config.flags & SLICEPOOL_ALLOCATOR_VALIDATE != 0;
     let inner = Allocator::try_new(device, &plan.pools, options)?;
-    let object = host::place(memory, slicepool_allocator { inner, memory }).map_err(|(_, refusal)| refusal)?;
+    let object =
+        host::place(memory, slicepool_allocator { inner, memory, validates }).map_err(|(_, refusal)| refusal)?;
     // SAFETY: not NULL, the caller provides it.
     unsafe { allocator.write(object.as_ptr()) };
     Ok(())
@@ -278,7 +289,9 @@ pub unsafe extern "C" fn slicepool_allocator_create_in(
 /// @param config  as for slicepool_allocator_create_in(); may be NULL
 /// @param slices  the most slices that are live or pending at a time
 /// @param pages   the most pages that are held at a time, of all pools together, those being taken included
-/// @param timelines  the most timelines that slices have waited for, and that are not forgotten
+/// @param timelines  the most timelines that slices have waited for, and that are not forgotten. Not counted: 32 bytes for
+///                   each point of slices that wait for several; other pools beside those there are, while
+///                   slicepool_install_pools() puts them in their place
 /// @param bytes   set on success
 /// @return as slicepool_allocator_create(); SLICEPOOL_ERROR_TOO_MANY_SLICES above the slots a pool
 ///         can have

@@ -28,7 +28,7 @@ pub struct slicepool_budget_config {
 pub struct slicepool_budget_statistics {
     /// sizeof(slicepool_budget_statistics), set by the caller.
     pub struct_size: u32,
-    /// Reservations that were refused. Wraps.
+    /// Reservations that were refused although the limits allow for them. Wraps.
     pub pressure: u32,
     /// Bytes that may be held; UINT64_MAX: any number.
     pub max_bytes: u64,
@@ -58,8 +58,9 @@ unsafe impl Struct for slicepool_budget_statistics {
 /// Limits on bytes and pages that several allocators share: one per stream over one device, one per memory type of a heap.
 ///
 /// Every page counts from before the device is asked for it until the device has taken it back, those it refuses to take
-/// included. A reservation that is refused raises the budget's pressure: each allocator that shares it gives pages that
-/// hold nothing back at its next call, until what was refused would fit.
+/// included. A reservation that is refused although the limits allow for it raises the budget's pressure: each allocator
+/// that shares it gives pages that hold nothing back when it allocates, frees or collects the next time, until what was
+/// refused would fit. An allocator that has gone leaves nothing reserved, even if its device kept a page.
 ///
 /// Counts its owners: the caller of slicepool_budget_create() is one, and so is each allocator.
 pub struct slicepool_budget {

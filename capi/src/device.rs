@@ -93,7 +93,7 @@ pub struct slicepool_shortage {
     pub attempt: u32,
     /// Bytes asked for.
     pub size: u64,
-    /// Alignment asked for.
+    /// Alignment asked for, 1 if none.
     pub alignment: u64,
     /// What the request will be refused with.
     pub result: slicepool_result,
@@ -108,7 +108,7 @@ pub const SLICEPOOL_SHORTAGE_RETRY: i32 = 1;
 
 /// Is told of a request that cannot be served; may free or evict something, and answers SLICEPOOL_SHORTAGE_RETRY, or
 /// anything else to have it refused. Called up to 8 times for a request; half as often for each such call that is running
-/// already, so that one which allocates comes to an end.
+/// already, of whatever thread, so that one which allocates comes to an end: beside four others, not at all.
 pub type slicepool_device_out_of_memory_fn =
     Option<unsafe extern "C" fn(user_data: *mut c_void, shortage: *const slicepool_shortage) -> i32>;
 

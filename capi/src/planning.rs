@@ -1,7 +1,7 @@
 //! Dry runs: measuring what a program needs, and making that its pools.
 
 use crate::abi::{self, Refusal};
-use crate::allocator::slicepool_allocator;
+use crate::allocator::{slicepool_allocator, validate};
 use crate::pool::{read_pools, slicepool_pool_options, write_pools};
 use crate::result::{finish, finish_with, slicepool_failure, slicepool_result};
 use crate::slice::{handle, slicepool_slice};
@@ -9,7 +9,8 @@ use crate::slice::{handle, slicepool_slice};
 /// Gets the memory of a slice of a dry run from the device, and the whole of its page with it. Of a slice that has its
 /// memory, as it is in every other allocator, this is slicepool_slice_get().
 ///
-/// Of threads that resolve one page at the same time one gets its memory, the others give theirs back.
+/// Of threads that resolve one page at the same time one gets its memory, the others give theirs back. The memory is as the
+/// device gives it, also for requests with SLICEPOOL_REQUEST_ZERO.
 ///
 /// @param slice    filled in on success with the slice as it is then; its struct_size must be set
 /// @param failure  may be NULL
@@ -93,6 +94,9 @@ pub unsafe extern "C" fn slicepool_install_pools(
             let prepared = {
                 let inner = slicepool_allocator::get(allocator)?;
                 let list = read_pools(pools, pool_count)?;
+                if (*allocator).validates {
+                    validate(&list, &inner.options().memory_type)?;
+                }
                 inner.prepare_pools(&list)?
             };
             // No callback runs from here on, and nobody else uses the allocator.

@@ -194,7 +194,7 @@ impl From<&PoolOptions> for slicepool_pool_options {
 /// `pools` points to `count` structs of equal size.
 #[cold]
 pub(crate) unsafe fn read_pools(pools: *const slicepool_pool_options, count: u32) -> Result<PoolList, Refusal> {
-    if count as usize > PoolList::MAX {
+    if count == 0 || count as usize > PoolList::MAX {
         return Err(invalid(c"pool_count", u64::from(count)));
     }
     // SAFETY: passed on from the caller.

@@ -165,7 +165,8 @@ pub(crate) fn handle(id: u64) -> Result<SliceId, Refusal> {
 ///
 /// When memory that is held does not serve the request, these help, in this order: what the device says it is done with
 /// (`completed`); a page from the device, in pools whose pages grow also a smaller one; a look at every free range that
-/// could hold it; giving back pages that hold nothing, of any pool, those idle the longest first; the callback
+/// could hold it; giving back pages that hold nothing, of any pool but that of persistent slices, those idle the longest
+/// first; the callback
 /// `out_of_memory`. After the device has had no memory for a page, it is not asked for one as large again for 64 requests
 /// that fail, twice as many after the next refusal, unless a page was given back or the allocator trimmed.
 ///

@@ -116,8 +116,9 @@ impl Account {
 /// Limits on bytes and pages that several allocators share: one per stream over one device, one per memory type of a heap.
 ///
 /// Every page counts from before the device is asked for it until the device has taken it back, those it refuses to take
-/// included. A reservation that is refused raises the budget's *pressure*: each allocator that shares it gives pages that
-/// hold nothing back at its next call, until what was refused would fit.
+/// included. A reservation that is refused although the limits allow for it raises the budget's *pressure*: each allocator
+/// that shares it gives pages that hold nothing back when it allocates, frees or collects the next time, until what was
+/// refused would fit. An allocator that has gone leaves nothing reserved, even if its device kept a page.
 ///
 /// Counts its owners: a clone is another owner of the same budget, and each allocator is one.
 pub struct Budget(NonNull<Shared>);

@@ -18,9 +18,7 @@ impl<D: Device> Allocator<D> {
     #[cold]
     #[inline(never)]
     pub(super) fn allocate_with_care(&self, request: &Request) -> Result<Slice, Error> {
-        if (request.zero || request.scrub) && !self.device.can_fill() {
-            return Err(Error::NotSupported { what: c"fill" });
-        }
+        self.check_support(request)?;
         let mut fresh = false;
         let slice = self.allocate_plainly::<false>(request, &mut fresh)?;
         if !(request.zero || request.scrub || self.debugs) {
@@ -44,6 +42,15 @@ impl<D: Device> Allocator<D> {
             }
         }
         Ok(slice)
+    }
+
+    /// Refuses what the device cannot do.
+    #[cold]
+    pub(super) fn check_support(&self, request: &Request) -> Result<(), Error> {
+        if (request.zero || request.scrub) && !self.device.can_fill() {
+            return Err(Error::NotSupported { what: c"fill" });
+        }
+        Ok(())
     }
 
     /// Frees a slice that nobody has seen, and gives its page back if that was taken for it.
@@ -70,6 +77,7 @@ impl<D: Device> Allocator<D> {
         pool.set_pending(slot);
         drop(pool);
         self.attend(cell, slot, &mut None);
+        self.look_at_pressure();
         Ok(())
     }
 

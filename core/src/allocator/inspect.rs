@@ -25,6 +25,7 @@ impl<D: Device> Allocator<D> {
     #[cold]
     pub fn would_fit(&self, request: &Request) -> Result<bool, Error> {
         request.check()?;
+        self.check_support(request)?;
         let mut refusal = None;
         let mut accepted = false;
         for cell in self.route(request)? {

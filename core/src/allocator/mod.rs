@@ -167,6 +167,11 @@ impl<D: Device> Allocator<D> {
         &self.device
     }
 
+    /// How the allocator was made.
+    pub fn options(&self) -> &AllocatorOptions {
+        &self.options
+    }
+
     /// Hands out a slice.
     ///
     /// Constant time where memory that is held serves the request by size class; otherwise a page is taken from the

@@ -560,9 +560,13 @@ impl Pool {
         match &self.rules.kind {
             Kind::Sliced(_) if cfg!(slicepool_canary = "growth_keeps_idle") => None,
             Kind::Sliced(sliced) if sliced.growth.is_some() => {
-                // Where the cap has no room for a page, there may be some without the idle ones.
-                let page = self.claimed_bytes().and_then(|held| self.rules.next_page(fit, held)).unwrap_or(u64::MAX);
-                if given_back < page { self.pages.oldest_idle() } else { None }
+                // As much goes as a page without a cap has, so that a plan is enough for what it was made of; and where the
+                // cap has no room for a page all the same, there may be some without the idle ones.
+                let page = self.claimed_bytes().and_then(|held| {
+                    self.rules.next_page(fit, held)?;
+                    Some(sliced.usual_page(self.rules.bytes(fit.size), held))
+                });
+                if given_back < page.unwrap_or(u64::MAX) { self.pages.oldest_idle() } else { None }
             }
             Kind::Direct(direct) => {
                 let held = self.claimed_bytes().and_then(|held| held.checked_add(self.rules.bytes(fit.size)));

@@ -126,15 +126,18 @@ impl Sliced {
         Sizes::new(self.page_size - self.page_size.div_ceil(5) + 1, self.page_size)
     }
 
-    /// Bytes of the next page, which is for a slice of `size` bytes, when the pool holds `reserved` bytes; `None` at the
-    /// cap.
+    /// Bytes that the next page would have without a cap, which is for a slice of `size` bytes, when the pool holds
+    /// `reserved` bytes.
+    pub(crate) fn usual_page(&self, size: u64, reserved: u64) -> u64 {
+        self.growth.map_or(self.page_size, |growth| growth.next_page(self.page_size, size, reserved))
+    }
+
+    /// Bytes of the next page; `None` at the cap.
     pub(crate) fn next_page(&self, size: u64, reserved: u64) -> Option<u64> {
         let room = self.capacity.unwrap_or(u64::MAX).checked_sub(reserved)?;
-        let page = match self.growth {
-            None => self.page_size,
-            // The last page before the cap has what is left.
-            Some(growth) => growth.next_page(self.page_size, size, reserved).min(room),
-        };
+        let usual = self.usual_page(size, reserved);
+        // The last page before the cap has what is left.
+        let page = if self.growth.is_some() { usual.min(room) } else { usual };
         (page <= room && page >= size && page != 0).then_some(page)
     }
 

@@ -5,8 +5,8 @@
 //! the links of a hole. In these fields it keeps the value it waits for and the next in its timeline's queue. A slice that
 //! waits for several points has a node for each of them instead, and counts those that are left.
 //!
-//! A queue is in order: a point below the last of its queue counts as that. So the first of a queue tells whether any is
-//! due, and what is released too late is never released too early.
+//! A queue is first in, first out: a value that falls waits for those before it. So the first of a queue tells whether any
+//! is due, and what is released too late is never released too early.
 //!
 //! Timelines are found through a trie: from the first on, each bit of a timeline's hash leads to one of two others. The
 //! tree never has to be put in order, and a timeline that is forgotten leaves its place to the next that comes by.
@@ -145,14 +145,7 @@ impl Slicer {
             node.offset.set(slot);
         }
         let last = queue.prev.get();
-        let (mut value, mut first) = (value, item);
-        if last != 0 {
-            let end = &self.nodes[last];
-            if !cfg!(slicepool_canary = "release_early") {
-                value = value.max(end.value());
-            }
-            first = end.link_b.replace(item);
-        }
+        let first = if last == 0 { item } else { self.nodes[last].link_b.replace(item) };
         node.set_value(value);
         node.link_b.set(first);
         queue.prev.set(item);
@@ -167,7 +160,8 @@ impl Slicer {
         }
         let first = self.nodes[last].link_b.get();
         let node = &self.nodes[first];
-        if node.value() > completed {
+        let early = u64::from(cfg!(slicepool_canary = "release_early"));
+        if node.value() > completed.saturating_add(early) {
             return Due::Nothing;
         }
         if first == last {
@@ -319,7 +313,7 @@ impl Slicer {
         (at != 0).then(|| (at, self.nodes[at].offset.get()))
     }
 
-    /// Verifies the queues: in order, complete, and every pending slice in one of them. Answers the nodes that stand for
+    /// Verifies the queues: complete, and every pending slice in one of them. Answers the nodes that stand for
     /// timelines and points.
     pub(crate) fn check_timelines(&self) -> Result<u32, &'static str> {
         let (mut timelines, mut listed, mut waits, mut slices) = (0, 0, 0, self.scrubs);
@@ -331,13 +325,9 @@ impl Slicer {
                 return Err("a timeline is not where its number leads to");
             }
             let last = queue.prev.get();
-            let (mut item, mut value) = (if last == 0 { 0 } else { self.nodes[last].link_b.get() }, 0);
+            let mut item = if last == 0 { 0 } else { self.nodes[last].link_b.get() };
             while item != 0 {
                 let node = &self.nodes[item];
-                if node.value() < value {
-                    return Err("a queue is out of order");
-                }
-                value = node.value();
                 match (node.is_pending(), node.is(Kind::Wait)) {
                     (true, _) => slices += 1,
                     (_, true) if self.nodes[node.offset.get()].is_pending() => waits += 1,
