@@ -157,7 +157,7 @@ static slicepool_allocator_config config_of(const struct shape *shape) {
 static uint64_t bytes_needed(const struct shape *shape, uint32_t slices, uint32_t pages) {
   const slicepool_allocator_config config = config_of(shape);
   uint64_t bytes = 0;
-  OK(slicepool_allocator_bytes_needed(&config, slices, pages, &bytes));
+  OK(slicepool_allocator_bytes_needed(&config, slices, pages, 0, &bytes));
   return bytes;
 }
 
@@ -342,11 +342,11 @@ static void a_config_is_refused_alike_with_and_without_a_block(void) {
       config.failure = &failures[call];
       slicepool_pool_options too_large = sliced(4096, 8192, 0, 64);
       switch (c) {
-        case 8: config.flags = 4; break;
+        case 8: config.flags = 16; break;
         case 9: config.page_alignment = 3; break;
         case 10: config.pool_count = 33; break;
         case 11: config.pools = NULL; break;
-        case 12: config.reserved = &config; break;
+        case 12: config.reserved = 1; break;
         case 13:
           config.flags = SLICEPOOL_ALLOCATOR_VALIDATE;
           config.pools = &too_large;
@@ -357,7 +357,7 @@ static void a_config_is_refused_alike_with_and_without_a_block(void) {
       uint64_t bytes = 0;
       results[call] = call == 0   ? slicepool_allocator_create(&table, &config, &allocator)
                       : call == 1 ? slicepool_allocator_create_in(&table, &config, block, sizeof block, &allocator)
-                                  : slicepool_allocator_bytes_needed(&config, 1, 1, &bytes);
+                                  : slicepool_allocator_bytes_needed(&config, 1, 1, 0, &bytes);
       CHECK(allocator == NULL && bytes == 0);
     }
     CHECK_RESULT(results[0], SLICEPOOL_ERROR_INVALID_ARGUMENT);
@@ -668,7 +668,7 @@ static void more_slices_and_pages_need_no_less_and_too_many_are_refused(void) {
           with_failure.failure = &failure;
           uint64_t bytes = 0;
           slicepool_result result = slicepool_allocator_bytes_needed(&with_failure, numbers[which == 0 ? i : j],
-                                                                     numbers[which == 0 ? j : i], &bytes);
+                                                                     numbers[which == 0 ? j : i], 0, &bytes);
           if (result != SLICEPOOL_OK) {
             CHECK_RESULT(result, SLICEPOOL_ERROR_TOO_MANY_SLICES);
             CHECK_EQ(failure.result, result);
@@ -682,10 +682,10 @@ static void more_slices_and_pages_need_no_less_and_too_many_are_refused(void) {
       }
     }
     uint64_t bytes = 77;
-    CHECK_RESULT(slicepool_allocator_bytes_needed(&config, UINT32_MAX, 1, &bytes), SLICEPOOL_ERROR_TOO_MANY_SLICES);
-    CHECK_RESULT(slicepool_allocator_bytes_needed(&config, UINT32_MAX, UINT32_MAX, &bytes),
+    CHECK_RESULT(slicepool_allocator_bytes_needed(&config, UINT32_MAX, 1, 0, &bytes), SLICEPOOL_ERROR_TOO_MANY_SLICES);
+    CHECK_RESULT(slicepool_allocator_bytes_needed(&config, UINT32_MAX, UINT32_MAX, 0, &bytes),
                  SLICEPOOL_ERROR_TOO_MANY_SLICES);
-    CHECK_RESULT(slicepool_allocator_bytes_needed(&config, 1, UINT32_MAX, &bytes), SLICEPOOL_ERROR_TOO_MANY_SLICES);
+    CHECK_RESULT(slicepool_allocator_bytes_needed(&config, 1, UINT32_MAX, 0, &bytes), SLICEPOOL_ERROR_TOO_MANY_SLICES);
     CHECK_EQ(bytes, 77);
   }
 }

@@ -10,7 +10,8 @@ static void every_number_has_a_text_and_every_code_its_own(void) {
     SLICEPOOL_ERROR_TOO_LARGE, SLICEPOOL_ERROR_POOL_CAPACITY_EXCEEDED, SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY,
     SLICEPOOL_ERROR_DEVICE_FAILED, SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY, SLICEPOOL_ERROR_BUSY,
     SLICEPOOL_ERROR_NOT_SUPPORTED, SLICEPOOL_ERROR_VERSION_MISMATCH, SLICEPOOL_ERROR_TOO_MANY_SLICES,
-    SLICEPOOL_ERROR_NO_ROOM,
+    SLICEPOOL_ERROR_NO_ROOM, SLICEPOOL_ERROR_BUDGET_EXCEEDED, SLICEPOOL_ERROR_PAGE_COUNT_EXCEEDED,
+    SLICEPOOL_ERROR_MAPPING_FAILED, SLICEPOOL_ERROR_POOLS_IN_USE, SLICEPOOL_ERROR_MARGIN_DAMAGED,
   };
   enum { KNOWN = sizeof known / sizeof *known };
   const char *unknown = slicepool_result_string(INT_MIN);
@@ -46,8 +47,10 @@ static slicepool_failure garbage(void) {
     CHECK_EQ((failure).size, check_failure.size);                                          \
     CHECK_EQ((failure).limit, check_failure.limit);                                        \
     CHECK_EQ((failure).in_use, check_failure.in_use);                                      \
+    CHECK_EQ((failure).pending, check_failure.pending);                                    \
     CHECK_EQ((failure).largest_free, check_failure.largest_free);                          \
     CHECK_EQ((failure).value, check_failure.value);                                        \
+    CHECK_EQ((failure).memory, check_failure.memory);                                      \
     CHECK_EQ((failure).live, check_failure.live);                                          \
     CHECK_EQ((failure).in_flight, check_failure.in_flight);                                \
     CHECK_EQ((failure).index, check_failure.index);                                        \
@@ -106,6 +109,27 @@ static void details_say_what_the_failure_was_and_nothing_else(void) {
   failure = garbage();
   slicepool_allocator_destroy(world.allocator, 0, &failure);
   CHECK_FAILURE(failure, .result = SLICEPOOL_ERROR_BUSY, .live = 1, .in_use = 5000);
+  const slicepool_point point = { 4, 0, 2 };
+  const uint64_t waiting[2] = { take(world.allocator, 700).id, take(world.allocator, 100).id };
+  OK(slicepool_free_after_many(world.allocator, waiting, 2, &point, 1, NULL));
+  failure = garbage();
+  slicepool_allocator_destroy(world.allocator, 0, &failure);
+  CHECK_FAILURE(failure, .result = SLICEPOOL_ERROR_BUSY, .live = 1, .in_use = 5000, .pending = 2);
+  failure = garbage();
+  try_take(world.allocator, 64 * KIB, 0, &slice, &failure);
+  CHECK_FAILURE(failure, .result = SLICEPOOL_ERROR_POOL_CAPACITY_EXCEEDED, .size = 64 * KIB, .limit = 64 * KIB,
+                .in_use = 5000, .pending = 768 + 256, .largest_free = 64 * KIB - 5120 - 768 - 256);
+  failure = garbage();
+  slicepool_free_after(world.allocator, waiting[0], &point, 1, &failure);
+  CHECK_FAILURE(failure, .result = SLICEPOOL_ERROR_STALE_HANDLE);
+  failure = garbage();
+  slicepool_free_after_many(world.allocator, waiting, 2, &point, 1, &failure);
+  CHECK_FAILURE(failure, .result = SLICEPOOL_ERROR_STALE_HANDLE, .index = 0);
+  OK(slicepool_collect(world.allocator, 4, 2, NULL));
+  failure = garbage();
+  const slicepool_pool_options other = sliced(4096, 0, 0, 64);
+  slicepool_install_pools(world.allocator, &other, 1, &failure);
+  CHECK_FAILURE(failure, .result = SLICEPOOL_ERROR_POOLS_IN_USE, .in_use = 5120);
   failure = garbage();
   slicepool_allocator_destroy(world.allocator, 2, &failure);
   CHECK_FAILURE(failure, .result = SLICEPOOL_ERROR_INVALID_ARGUMENT, .field = "flags", .value = 2);
@@ -201,6 +225,8 @@ static void what_a_device_answers_comes_back_in_the_details(void) {
     device.failure = cases[i].answer;
     device.device_code = cases[i].device_code;
     slicepool_failure failure = garbage();
+    /* The device is asked again although it has just refused. */
+    OK(slicepool_trim(allocator, UINT64_MAX, NULL));
     CHECK_RESULT(try_take(allocator, 100, 0, &slice, &failure), cases[i].result);
     CHECK_FAILURE(failure, .result = cases[i].result, .device_code = cases[i].reported, .device_fault = cases[i].fault,
                   .size = cases[i].result == SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY ? 4096 : 0);
@@ -212,6 +238,7 @@ static void what_a_device_answers_comes_back_in_the_details(void) {
   }
   CHECK_EQ(device.deallocate_calls, 0);
   device.fail_at = 0;
+  OK(slicepool_trim(allocator, UINT64_MAX, NULL));
   OK(slicepool_free(allocator, take(allocator, 100).id));
 
   /* A device that refuses to take a page back. */

@@ -27,6 +27,11 @@ struct mock_device {
   void (*in_allocate)(struct mock_device *device);
   void (*in_deallocate)(struct mock_device *device);
   void *hook_data;
+  /* What the other callbacks do; mock_table() leaves those out that are NULL. */
+  slicepool_result (*on_completed)(struct mock_device *device, uint32_t timeline, uint64_t *completed);
+  int32_t (*on_shortage)(struct mock_device *device, const slicepool_shortage *shortage);
+  slicepool_result (*on_fill)(struct mock_device *device, const slicepool_fill_request *request,
+                              slicepool_point *point);
   /* What it has seen. */
   uint64_t allocate_calls, deallocate_calls;
   uint64_t given, taken;
@@ -34,6 +39,7 @@ struct mock_device {
   uint64_t live, live_peak;
   uint64_t last_size, last_alignment;
   uint32_t last_pool;
+  uint64_t completed_calls, shortage_calls, fill_calls;
   /* Its pages: handle - MOCK_FIRST_HANDLE is the place here. */
   struct mock_page *pages;
   uint64_t page_count, page_room;
@@ -131,11 +137,52 @@ static inline slicepool_result mock_deallocate(void *user_data, const slicepool_
   return answer;
 }
 
+static inline slicepool_result mock_completed(void *user_data, uint32_t timeline, uint64_t *completed) {
+  struct mock_device *device = user_data;
+  CHECK(completed != NULL);
+  __atomic_fetch_add(&device->completed_calls, 1, __ATOMIC_RELAXED);
+  return device->on_completed(device, timeline, completed);
+}
+
+static inline int32_t mock_out_of_memory(void *user_data, const slicepool_shortage *shortage) {
+  struct mock_device *device = user_data;
+  CHECK_EQ(shortage->struct_size, sizeof *shortage);
+  CHECK_EQ(shortage->reserved, 0);
+  CHECK(shortage->attempt < 8);
+  CHECK(shortage->result < 0 && shortage->size != 0);
+  __atomic_fetch_add(&device->shortage_calls, 1, __ATOMIC_RELAXED);
+  return device->on_shortage(device, shortage);
+}
+
+static inline slicepool_result mock_fill(void *user_data, const slicepool_fill_request *request,
+                                         slicepool_point *point) {
+  struct mock_device *device = user_data;
+  CHECK_EQ(request->struct_size, sizeof *request);
+  CHECK(request->reason == SLICEPOOL_FILL_ZERO || request->reason == SLICEPOOL_FILL_SCRUB);
+  CHECK(request->mapped == NULL && request->size != 0);
+  CHECK(point->timeline == 0 && point->reserved == 0 && point->value == 0);
+  /* It lies within a page that is live, and everything that names the page is right. */
+  CHECK(pthread_mutex_lock(&device->mutex) == 0);
+  const uint64_t place = request->memory - MOCK_FIRST_HANDLE;
+  CHECK(place < device->page_count);
+  const struct mock_page *page = &device->pages[place];
+  CHECK(page->live);
+  CHECK(request->offset <= page->size && request->size <= page->size - request->offset);
+  CHECK_EQ(request->address, page->address + request->offset);
+  CHECK_EQ((uintptr_t)request->context, place + 1);
+  device->fill_calls++;
+  CHECK(pthread_mutex_unlock(&device->mutex) == 0);
+  return device->on_fill(device, request, point);
+}
+
 static inline slicepool_device mock_table(struct mock_device *device) {
   slicepool_device table = SLICEPOOL_DEVICE_INIT;
   table.user_data = device;
   table.allocate = mock_allocate;
   table.deallocate = mock_deallocate;
+  table.completed = device->on_completed == NULL ? NULL : mock_completed;
+  table.out_of_memory = device->on_shortage == NULL ? NULL : mock_out_of_memory;
+  table.fill = device->on_fill == NULL ? NULL : mock_fill;
   return table;
 }
 

@@ -3,343 +3,9 @@
  *
  * Prints "callback function" for every call, so that the driver can tell when a function of the header is missing. */
 #include "check.h"
-#include "shorthand.h"
+#include "every_function.h"
 
 #include <signal.h>
-
-/* ---- one call of each function */
-
-/* Where the calls are made. The objects "inside" are those whose callback is running. */
-struct site {
-  slicepool_allocator *allocator;
-  bool allocator_inside;
-  slicepool_space *space;
-  bool space_inside;
-  uint64_t id;  /* of a live slice of the allocator */
-  bool closing; /* the allocator is being destroyed: it takes no more pages */
-};
-
-/* A slice; its handle is 0 if it would need a page that is not to be had any more. */
-static slicepool_slice take_if_open(struct site *site, uint64_t size) {
-  slicepool_slice slice = SLICEPOOL_SLICE_INIT;
-  slicepool_result result = try_take(site->allocator, size, 0, &slice, NULL);
-  if (!site->closing || result != SLICEPOOL_ERROR_BUSY) OK(result);
-  return slice;
-}
-
-static void call_slicepool_version(struct site *site) {
-  (void)site;
-  CHECK_EQ(slicepool_version(), SLICEPOOL_VERSION_NUMBER);
-}
-
-static void call_slicepool_result_string(struct site *site) {
-  (void)site;
-  CHECK(slicepool_result_string(SLICEPOOL_ERROR_BUSY) != NULL);
-}
-
-#define CALL_SIZEOF(name)                                        \
-  static void call_slicepool_sizeof_##name(struct site *site) {  \
-    (void)site;                                                  \
-    CHECK_EQ(slicepool_sizeof_##name(), sizeof(slicepool_##name)); \
-  }
-CALL_SIZEOF(failure)
-CALL_SIZEOF(device)
-CALL_SIZEOF(device_memory)
-CALL_SIZEOF(page_request)
-CALL_SIZEOF(host)
-CALL_SIZEOF(pool_options)
-CALL_SIZEOF(layout_properties)
-CALL_SIZEOF(allocator_config)
-CALL_SIZEOF(request)
-CALL_SIZEOF(slice)
-CALL_SIZEOF(statistics)
-CALL_SIZEOF(range)
-CALL_SIZEOF(space_config)
-CALL_SIZEOF(space_slice)
-CALL_SIZEOF(space_statistics)
-
-static void call_slicepool_struct_default(struct site *site) {
-  (void)site;
-  slicepool_request request;
-  OK(slicepool_struct_default(&request, sizeof request));
-}
-
-static void call_slicepool_host_device(struct site *site) {
-  (void)site;
-  slicepool_device table = SLICEPOOL_DEVICE_INIT;
-  OK(slicepool_host_device(&table));
-}
-
-typedef slicepool_result (*layout)(const slicepool_layout_properties *, slicepool_pool_options *, uint32_t, uint32_t *);
-
-static void call_layout(layout make) {
-  slicepool_pool_options pools[32] = { SLICEPOOL_POOL_OPTIONS_INIT };
-  uint32_t count = 0;
-  OK(make(NULL, pools, 32, &count));
-  CHECK(count != 0 && pools[count - 1].kind != 0);
-}
-
-static void call_slicepool_layout_adaptive(struct site *site) {
-  (void)site;
-  call_layout(slicepool_layout_adaptive);
-}
-
-static void call_slicepool_layout_sub_slices(struct site *site) {
-  (void)site;
-  call_layout(slicepool_layout_sub_slices);
-}
-
-static void call_slicepool_layout_exclusive_pages(struct site *site) {
-  (void)site;
-  call_layout(slicepool_layout_exclusive_pages);
-}
-
-static slicepool_allocator *create_on_host(void) {
-  slicepool_device table = SLICEPOOL_DEVICE_INIT;
-  OK(slicepool_host_device(&table));
-  slicepool_pool_options pool = sliced(4096, 0, 0, 64);
-  return create_over(&table, &pool, 1, 0);
-}
-
-static void call_slicepool_allocator_create(struct site *site) {
-  (void)site;
-  OK(slicepool_allocator_destroy(create_on_host(), 0, NULL));
-}
-
-static void call_slicepool_allocator_bytes_needed(struct site *site) {
-  (void)site;
-  uint64_t bytes = 0;
-  OK(slicepool_allocator_bytes_needed(NULL, 1, 1, &bytes));
-  CHECK(bytes != 0);
-}
-
-static void call_slicepool_allocator_create_in(struct site *site) {
-  (void)site;
-  static unsigned char block[65536];
-  slicepool_device table = SLICEPOOL_DEVICE_INIT;
-  OK(slicepool_host_device(&table));
-  slicepool_allocator *allocator = NULL;
-  OK(slicepool_allocator_create_in(&table, NULL, block, sizeof block, &allocator));
-  OK(slicepool_free(allocator, take(allocator, 100).id));
-  OK(slicepool_allocator_destroy(allocator, 0, NULL));
-}
-
-static void call_slicepool_allocator_destroy(struct site *site) {
-  if (!site->allocator_inside) {
-    OK(slicepool_allocator_destroy(create_on_host(), 0, NULL));
-    return;
-  }
-  slicepool_failure failure = SLICEPOOL_FAILURE_INIT;
-  CHECK_RESULT(slicepool_allocator_destroy(site->allocator, 0, &failure), SLICEPOOL_ERROR_BUSY);
-  CHECK(failure.in_flight != 0);
-  CHECK_RESULT(slicepool_allocator_destroy(site->allocator, SLICEPOOL_DESTROY_FORCE, NULL), SLICEPOOL_ERROR_BUSY);
-}
-
-static void call_slicepool_allocator_abandon(struct site *site) {
-  if (site->allocator_inside) {
-    CHECK_RESULT(slicepool_allocator_abandon(site->allocator, 0), SLICEPOOL_ERROR_BUSY);
-  } else {
-    OK(slicepool_allocator_abandon(create_on_host(), 0));
-  }
-}
-
-static void call_slicepool_trim(struct site *site) { OK(slicepool_trim(site->allocator, 0, NULL)); }
-
-static void call_slicepool_cleanup(struct site *site) { OK(slicepool_cleanup(site->allocator, NULL)); }
-
-static void call_slicepool_allocate(struct site *site) {
-  slicepool_slice slice = take_if_open(site, 700);
-  slicepool_slice page = take_if_open(site, 4096);
-  OK(slicepool_free(site->allocator, slice.id));
-  OK(slicepool_free(site->allocator, page.id));
-}
-
-static void call_slicepool_allocate_many(struct site *site) {
-  slicepool_request requests[3] = { SLICEPOOL_REQUEST_INIT, SLICEPOOL_REQUEST_INIT, SLICEPOOL_REQUEST_INIT };
-  slicepool_slice slices[3] = { SLICEPOOL_SLICE_INIT, SLICEPOOL_SLICE_INIT, SLICEPOOL_SLICE_INIT };
-  for (int i = 0; i < 3; i++) requests[i].size = 3000;
-  slicepool_result result = slicepool_allocate_many(site->allocator, requests, 3, slices);
-  if (!site->closing || result != SLICEPOOL_ERROR_BUSY) OK(result);
-  for (int i = 0; i < 3; i++) OK(slicepool_free(site->allocator, slices[i].id));
-}
-
-static void call_slicepool_free(struct site *site) {
-  slicepool_slice slice = take(site->allocator, 100);
-  OK(slicepool_free(site->allocator, slice.id));
-  CHECK_RESULT(slicepool_free(site->allocator, slice.id), SLICEPOOL_ERROR_STALE_HANDLE);
-}
-
-static void call_slicepool_free_many(struct site *site) {
-  const uint64_t ids[] = { take(site->allocator, 100).id, 0, take_if_open(site, 4096).id };
-  OK(slicepool_free_many(site->allocator, ids, 3, NULL));
-}
-
-static void call_slicepool_slice_get(struct site *site) {
-  CHECK_EQ(look_up(site->allocator, site->id).id, site->id);
-}
-
-static void call_slicepool_try_resize(struct site *site) {
-  slicepool_slice slice = look_up(site->allocator, site->id);
-  OK(slicepool_try_resize(site->allocator, site->id, slice.size / 2, &slice, NULL));
-  OK(slicepool_try_resize(site->allocator, site->id, slice.size * 2, &slice, NULL));
-}
-
-static void call_slicepool_would_fit(struct site *site) {
-  slicepool_request request = SLICEPOOL_REQUEST_INIT;
-  request.size = 100;
-  uint32_t fits = 7;
-  OK(slicepool_would_fit(site->allocator, &request, &fits));
-  CHECK_LE(fits, 1);
-}
-
-static void call_slicepool_largest_free(struct site *site) { CHECK_LE(largest_free_of(site->allocator), 4096); }
-
-static void call_slicepool_statistics_get(struct site *site) { CHECK(figures_of(site->allocator).slices != 0); }
-
-static void call_slicepool_pool_statistics_get(struct site *site) {
-  slicepool_statistics figures = SLICEPOOL_STATISTICS_INIT;
-  OK(slicepool_pool_statistics_get(site->allocator, 0, &figures));
-}
-
-static void call_slicepool_pool_options_get(struct site *site) {
-  slicepool_pool_options pool = SLICEPOOL_POOL_OPTIONS_INIT;
-  OK(slicepool_pool_options_get(site->allocator, 0, &pool));
-  CHECK_EQ(pool.page_size, 4096);
-}
-
-static void call_slicepool_walk(struct site *site) {
-  struct ranges ranges = ranges_of(site->allocator);
-  CHECK(ranges.count != 0);
-  free(ranges.list);
-}
-
-static void call_slicepool_report_json(struct site *site) {
-  uint64_t needed = 0;
-  char report[4096];
-  OK(slicepool_report_json(site->allocator, report, sizeof report, &needed));
-  CHECK(needed > 1 && needed <= sizeof report && strlen(report) + 1 == needed);
-}
-
-static void call_slicepool_space_create(struct site *site) {
-  (void)site;
-  OK(slicepool_space_destroy(create_space(1000, 1)));
-}
-
-static void call_slicepool_space_destroy(struct site *site) {
-  if (site->space_inside) {
-    CHECK_RESULT(slicepool_space_destroy(site->space), SLICEPOOL_ERROR_BUSY);
-  } else {
-    OK(slicepool_space_destroy(create_space(1000, 1)));
-  }
-}
-
-static void call_slicepool_space_allocate(struct site *site) {
-  slicepool_space_slice slice = cut(site->space, 10, 2);
-  OK(slicepool_space_free(site->space, slice.id));
-}
-
-static void call_slicepool_space_free(struct site *site) {
-  slicepool_space_slice slice = cut(site->space, 3, 1);
-  OK(slicepool_space_free(site->space, slice.id));
-  CHECK_RESULT(slicepool_space_free(site->space, slice.id), SLICEPOOL_ERROR_STALE_HANDLE);
-}
-
-static void call_slicepool_space_slice_get(struct site *site) {
-  slicepool_space_slice slice = cut(site->space, 5, 1), found = SLICEPOOL_SPACE_SLICE_INIT;
-  OK(slicepool_space_slice_get(site->space, slice.id, &found));
-  CHECK(memcmp(&slice, &found, sizeof slice) == 0);
-  OK(slicepool_space_free(site->space, slice.id));
-}
-
-static void call_slicepool_space_try_resize(struct site *site) {
-  slicepool_space_slice slice = cut(site->space, 9, 1);
-  OK(slicepool_space_try_resize(site->space, slice.id, 4, &slice, NULL));
-  CHECK_EQ(slice.size, 4);
-  OK(slicepool_space_free(site->space, slice.id));
-}
-
-static void call_slicepool_space_grow(struct site *site) {
-  const uint64_t before = space_figures_of(site->space).size;
-  OK(slicepool_space_grow(site->space, 1000000));
-  CHECK_EQ(space_figures_of(site->space).size, before + 1000000);
-}
-
-static void call_slicepool_space_clear(struct site *site) {
-  OK(slicepool_space_clear(site->space));
-  check_space_is_empty(site->space);
-  cut(site->space, 7, 1);
-}
-
-static void call_slicepool_space_largest_free(struct site *site) {
-  uint64_t largest = 0;
-  OK(slicepool_space_largest_free(site->space, &largest));
-  CHECK(largest != 0);
-}
-
-static void call_slicepool_space_statistics_get(struct site *site) { CHECK(space_figures_of(site->space).size != 0); }
-
-static void call_slicepool_space_walk(struct site *site) { check_space_books(site->space); }
-
-static const struct {
-  const char *name;
-  void (*call)(struct site *site);
-} functions[] = {
-#define FUNCTION(name) { #name, call_##name }
-  FUNCTION(slicepool_version),
-  FUNCTION(slicepool_result_string),
-  FUNCTION(slicepool_sizeof_failure),
-  FUNCTION(slicepool_host_device),
-  FUNCTION(slicepool_sizeof_device),
-  FUNCTION(slicepool_sizeof_device_memory),
-  FUNCTION(slicepool_sizeof_page_request),
-  FUNCTION(slicepool_sizeof_host),
-  FUNCTION(slicepool_layout_adaptive),
-  FUNCTION(slicepool_layout_sub_slices),
-  FUNCTION(slicepool_layout_exclusive_pages),
-  FUNCTION(slicepool_sizeof_layout_properties),
-  FUNCTION(slicepool_allocator_create),
-  FUNCTION(slicepool_allocator_create_in),
-  FUNCTION(slicepool_allocator_bytes_needed),
-  FUNCTION(slicepool_allocator_destroy),
-  FUNCTION(slicepool_allocator_abandon),
-  FUNCTION(slicepool_trim),
-  FUNCTION(slicepool_cleanup),
-  FUNCTION(slicepool_sizeof_pool_options),
-  FUNCTION(slicepool_sizeof_allocator_config),
-  FUNCTION(slicepool_allocate),
-  FUNCTION(slicepool_allocate_many),
-  FUNCTION(slicepool_free),
-  FUNCTION(slicepool_free_many),
-  FUNCTION(slicepool_slice_get),
-  FUNCTION(slicepool_try_resize),
-  FUNCTION(slicepool_would_fit),
-  FUNCTION(slicepool_largest_free),
-  FUNCTION(slicepool_sizeof_request),
-  FUNCTION(slicepool_sizeof_slice),
-  FUNCTION(slicepool_statistics_get),
-  FUNCTION(slicepool_pool_statistics_get),
-  FUNCTION(slicepool_pool_options_get),
-  FUNCTION(slicepool_walk),
-  FUNCTION(slicepool_report_json),
-  FUNCTION(slicepool_sizeof_statistics),
-  FUNCTION(slicepool_sizeof_range),
-  FUNCTION(slicepool_space_create),
-  FUNCTION(slicepool_space_destroy),
-  FUNCTION(slicepool_space_allocate),
-  FUNCTION(slicepool_space_free),
-  FUNCTION(slicepool_space_slice_get),
-  FUNCTION(slicepool_space_try_resize),
-  FUNCTION(slicepool_space_grow),
-  FUNCTION(slicepool_space_clear),
-  FUNCTION(slicepool_space_largest_free),
-  FUNCTION(slicepool_space_statistics_get),
-  FUNCTION(slicepool_space_walk),
-  FUNCTION(slicepool_sizeof_space_config),
-  FUNCTION(slicepool_sizeof_space_slice),
-  FUNCTION(slicepool_sizeof_space_statistics),
-  FUNCTION(slicepool_struct_default),
-#undef FUNCTION
-};
 
 /* ---- calling them all */
 
@@ -383,6 +49,9 @@ struct scene {
   const char *callback; /* what is called "callback" in the output */
   bool busy;            /* a callback is making its calls */
   uint64_t runs;
+  bool watches_others; /* than `allocate`, `deallocate` and `fill` */
+  bool destroying;
+  void (*in_destroy)(struct mock_device *device);
 };
 
 static void on_device_callback(struct mock_device *device) {
@@ -395,15 +64,52 @@ static void on_device_callback(struct mock_device *device) {
   scene->busy = false;
 }
 
-static void set_scene(struct scene *scene, const char *callback, enum lock lock) {
+static void on_device_callback(struct mock_device *device);
+
+/* The device has memory again; an allocator that has been refused a page does not ask for one before it is told so. */
+static int32_t on_shortage(struct mock_device *device, const slicepool_shortage *shortage) {
+  struct scene *scene = device->hook_data;
+  if (scene->busy || !scene->watches_others) return SLICEPOOL_SHORTAGE_REFUSE;
+  CHECK_EQ(shortage->size, 4096);
+  device->fail_at = 0;
+  OK(slicepool_trim(scene->site.allocator, UINT64_MAX, NULL));
+  on_device_callback(device);
+  return SLICEPOOL_SHORTAGE_RETRY;
+}
+
+static slicepool_result on_completed(struct mock_device *device, uint32_t timeline, uint64_t *completed) {
+  struct scene *scene = device->hook_data;
+  if (scene->busy || !scene->watches_others) return SLICEPOOL_ERROR_NOT_SUPPORTED;
+  CHECK_EQ(timeline, 5);
+  on_device_callback(device);
+  *completed = 9;
+  return SLICEPOOL_OK;
+}
+
+static slicepool_result on_fill(struct mock_device *device, const slicepool_fill_request *request,
+                                slicepool_point *point) {
+  struct scene *scene = device->hook_data;
+  (void)request;
+  (void)point;
+  if (scene->site.closing || scene->busy) return SLICEPOOL_OK;
+  if (scene->destroying) scene->in_destroy(device);
+  else on_device_callback(device);
+  return SLICEPOOL_OK;
+}
+
+static void set_scene_with(struct scene *scene, const char *callback, enum lock lock, uint32_t flags) {
   memset(scene, 0, sizeof *scene);
   mock_init(&scene->device);
   scene->device.hook_data = scene;
+  scene->device.on_shortage = on_shortage;
+  scene->device.on_completed = on_completed;
+  scene->device.on_fill = on_fill;
   scene->callback = callback;
   slicepool_device table = mock_table(&scene->device);
   slicepool_pool_options pool = sliced(4096, 0, 0, 64);
   slicepool_host host = SLICEPOOL_HOST_INIT;
   slicepool_allocator_config config = SLICEPOOL_ALLOCATOR_CONFIG_INIT;
+  config.flags = flags;
   config.pools = &pool;
   config.pool_count = 1;
   if (lock == LOCK_HOOKS) {
@@ -412,12 +118,16 @@ static void set_scene(struct scene *scene, const char *callback, enum lock lock)
     host.unlock = give_lock;
     config.host = &host;
   } else if (lock == LOCK_NONE) {
-    config.flags = SLICEPOOL_ALLOCATOR_EXTERNALLY_SYNCHRONIZED;
+    config.flags |= SLICEPOOL_ALLOCATOR_EXTERNALLY_SYNCHRONIZED;
   }
   OK(slicepool_allocator_create(&table, &config, &scene->site.allocator));
   scene->site.allocator_inside = true;
   scene->site.space = create_space(100000, 1);
   scene->site.id = take(scene->site.allocator, 1024).id;
+}
+
+static void set_scene(struct scene *scene, const char *callback, enum lock lock) {
+  set_scene_with(scene, callback, lock, 0);
 }
 
 static void end_scene(struct scene *scene) {
@@ -505,6 +215,14 @@ static void on_destroying(struct mock_device *device) {
   OK(slicepool_free(scene->site.allocator, scene->site.id));
 }
 
+static void on_installing(struct mock_device *device) {
+  struct scene *scene = device->hook_data;
+  if (scene->busy || scene->runs != 0) return;
+  scene->site.id = take(scene->site.allocator, 1024).id;
+  on_device_callback(device);
+  OK(slicepool_free(scene->site.allocator, scene->site.id));
+}
+
 /* Another page, so that one is there when the first goes back. */
 static uint64_t take_a_page(struct scene *scene) { return take(scene->site.allocator, 4096).id; }
 
@@ -555,6 +273,110 @@ static void a_slice_that_a_callback_of_destroy_takes_is_not_lost(void) {
   end_scene(&scene);
 }
 
+/* The pools are empty but for a page that goes back; what a callback leaves behind is in the way of new ones, until
+ * they are installed once more. */
+static void device_deallocate_in_install_pools(enum lock lock) {
+  struct scene scene;
+  set_scene(&scene, "device_deallocate_in_install_pools", lock);
+  OK(slicepool_free(scene.site.allocator, scene.site.id));
+  scene.device.in_deallocate = on_installing;
+  const slicepool_pool_options pool = sliced(4096, 0, 0, 64);
+  slicepool_result result = slicepool_install_pools(scene.site.allocator, &pool, 1, NULL);
+  CHECK(result == SLICEPOOL_OK || result == SLICEPOOL_ERROR_BUSY);
+  scene.device.in_deallocate = NULL;
+  OK(slicepool_install_pools(scene.site.allocator, &pool, 1, NULL));
+  CHECK_EQ(scene.device.live, 0);
+  /* Figures have begun anew. */
+  scene.device.given = scene.device.taken = 0;
+  scene.site.id = take(scene.site.allocator, 1024).id;
+  end_scene(&scene);
+}
+
+/* Two calls resolve one page: the outer one gives its memory back. */
+static void device_allocate_in_resolve(enum lock lock) {
+  struct scene scene;
+  set_scene_with(&scene, "device_allocate_in_resolve", lock, SLICEPOOL_ALLOCATOR_DRY_RUN);
+  CHECK_EQ(scene.device.allocate_calls, 0);
+  scene.device.in_allocate = on_device_callback;
+  slicepool_slice slice = SLICEPOOL_SLICE_INIT;
+  OK(slicepool_resolve(scene.site.allocator, scene.site.id, &slice, NULL));
+  CHECK_EQ(slice.memory, look_up(scene.site.allocator, scene.site.id).memory);
+  CHECK_EQ(scene.device.live, 1);
+  /* Pages without memory are all called the same, so that they must be gone before the books are compared. */
+  OK(slicepool_cleanup(scene.site.allocator, NULL));
+  end_scene(&scene);
+}
+
+static void completed_in_allocate(enum lock lock) {
+  struct scene scene;
+  set_scene(&scene, "completed_in_allocate", lock);
+  scene.watches_others = true;
+  const slicepool_point point = { 5, 0, 9 };
+  slicepool_slice slice = take(scene.site.allocator, 4096);
+  OK(slicepool_free_after(scene.site.allocator, slice.id, &point, 1, NULL));
+  slice = take(scene.site.allocator, 4096);
+  CHECK_EQ(figures_of(scene.site.allocator).slices_pending, 0);
+  OK(slicepool_free(scene.site.allocator, slice.id));
+  end_scene(&scene);
+}
+
+static void out_of_memory_in_allocate(enum lock lock) {
+  struct scene scene;
+  set_scene(&scene, "out_of_memory_in_allocate", lock);
+  scene.watches_others = true;
+  scene.device.fail_at = 1;
+  scene.device.fail_from_then_on = true;
+  OK(slicepool_free(scene.site.allocator, take(scene.site.allocator, 4096).id));
+  end_scene(&scene);
+}
+
+static slicepool_slice take_flagged(struct scene *scene, uint32_t flags) {
+  slicepool_request request = SLICEPOOL_REQUEST_INIT;
+  slicepool_slice slice = SLICEPOOL_SLICE_INIT;
+  request.size = 500;
+  request.flags = flags;
+  OK(slicepool_allocate(scene->site.allocator, &request, &slice));
+  return slice;
+}
+
+static void fill_with_zeros_in_allocate(enum lock lock) {
+  struct scene scene;
+  set_scene(&scene, "fill_with_zeros_in_allocate", lock);
+  OK(slicepool_free(scene.site.allocator, take_flagged(&scene, SLICEPOOL_REQUEST_ZERO).id));
+  end_scene(&scene);
+}
+
+static void scrub_in_free(enum lock lock) {
+  struct scene scene;
+  set_scene(&scene, "scrub_in_free", lock);
+  OK(slicepool_free(scene.site.allocator, take_flagged(&scene, SLICEPOOL_REQUEST_SCRUB).id));
+  end_scene(&scene);
+}
+
+static void scrub_in_collect(enum lock lock) {
+  struct scene scene;
+  set_scene(&scene, "scrub_in_collect", lock);
+  const slicepool_point point = { 5, 0, 9 };
+  slicepool_slice slice = take_flagged(&scene, SLICEPOOL_REQUEST_SCRUB);
+  OK(slicepool_free_after(scene.site.allocator, slice.id, &point, 1, NULL));
+  CHECK_EQ(scene.runs, 0);
+  OK(slicepool_collect(scene.site.allocator, 5, 9, NULL));
+  CHECK_EQ(figures_of(scene.site.allocator).slices_pending, 0);
+  end_scene(&scene);
+}
+
+static void scrub_in_forced_destroy(enum lock lock) {
+  struct scene scene;
+  set_scene(&scene, "scrub_in_forced_destroy", lock);
+  take_flagged(&scene, SLICEPOOL_REQUEST_SCRUB);
+  scene.destroying = true;
+  scene.in_destroy = on_destroying;
+  OK(slicepool_allocator_destroy(scene.site.allocator, SLICEPOOL_DESTROY_FORCE, NULL));
+  CHECK_EQ(scene.runs, 1);
+  OK(slicepool_space_destroy(scene.site.space));
+  mock_end(&scene.device);
+}
+
 static int32_t on_walk(void *user_data, const slicepool_range *range) {
   struct scene *scene = user_data;
   CHECK_EQ(range->struct_size, sizeof *range);
@@ -603,6 +425,14 @@ TESTS_OF(device_deallocate_in_failing_allocate_many)
 TESTS_OF(device_deallocate_of_a_misaligned_page)
 TESTS_OF(device_deallocate_in_destroy)
 TESTS_OF(device_deallocate_in_forced_destroy)
+TESTS_OF(device_deallocate_in_install_pools)
+TESTS_OF(device_allocate_in_resolve)
+TESTS_OF(completed_in_allocate)
+TESTS_OF(out_of_memory_in_allocate)
+TESTS_OF(fill_with_zeros_in_allocate)
+TESTS_OF(scrub_in_free)
+TESTS_OF(scrub_in_collect)
+TESTS_OF(scrub_in_forced_destroy)
 TESTS_OF(walk_callback)
 TESTS_OF(space_walk_callback)
 
@@ -617,6 +447,14 @@ static const struct test tests[] = {
   ALL_OF(device_deallocate_of_a_misaligned_page),
   ALL_OF(device_deallocate_in_destroy),
   ALL_OF(device_deallocate_in_forced_destroy),
+  ALL_OF(device_deallocate_in_install_pools),
+  ALL_OF(device_allocate_in_resolve),
+  ALL_OF(completed_in_allocate),
+  ALL_OF(out_of_memory_in_allocate),
+  ALL_OF(fill_with_zeros_in_allocate),
+  ALL_OF(scrub_in_free),
+  ALL_OF(scrub_in_collect),
+  ALL_OF(scrub_in_forced_destroy),
   ALL_OF(walk_callback),
   ALL_OF(space_walk_callback),
   TEST(a_slice_that_a_callback_of_destroy_takes_is_not_lost),

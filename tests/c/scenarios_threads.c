@@ -540,6 +540,8 @@ static void pages_taken_by_a_call_that_fails_half_way_go_back(void) {
     slices[i] = (slicepool_slice)SLICEPOOL_SLICE_INIT;
   }
   for (uint64_t fail_at = 1; fail_at <= 5; fail_at++) {
+    /* The device is asked again although it has just refused. */
+    OK(slicepool_trim(allocator, UINT64_MAX, NULL));
     device.fail_at = device.allocate_calls + fail_at;
     CHECK_RESULT(slicepool_allocate_many(allocator, requests, 5, slices), SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY);
     CHECK_EQ(failure.index, fail_at - 1);

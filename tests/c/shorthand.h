@@ -217,8 +217,9 @@ static inline bool same_slice(const slicepool_slice *a, const slicepool_slice *b
 static inline slicepool_statistics figures_of(slicepool_allocator *allocator) {
   slicepool_statistics figures = SLICEPOOL_STATISTICS_INIT;
   OK(slicepool_statistics_get(allocator, &figures));
-  CHECK_EQ(figures.reserved_bytes, figures.in_use_bytes + figures.padding_bytes + figures.free_bytes +
-                                       figures.leaving_bytes + figures.stuck_bytes);
+  CHECK_EQ(figures.reserved_bytes, figures.in_use_bytes + figures.padding_bytes + figures.pending_bytes +
+                                       figures.free_bytes + figures.leaving_bytes + figures.stuck_bytes);
+  CHECK_LE(figures.unmapped_bytes, figures.reserved_bytes);
   return figures;
 }
 
@@ -226,8 +227,9 @@ static inline slicepool_statistics figures_in(slicepool_allocator *allocator, ui
   slicepool_statistics figures = SLICEPOOL_STATISTICS_INIT;
   OK(slicepool_pool_statistics_get(allocator, pool, &figures));
   CHECK_EQ(figures.pools, 1);
-  CHECK_EQ(figures.reserved_bytes, figures.in_use_bytes + figures.padding_bytes + figures.free_bytes +
-                                       figures.leaving_bytes + figures.stuck_bytes);
+  CHECK_EQ(figures.reserved_bytes, figures.in_use_bytes + figures.padding_bytes + figures.pending_bytes +
+                                       figures.free_bytes + figures.leaving_bytes + figures.stuck_bytes);
+  CHECK_LE(figures.unmapped_bytes, figures.reserved_bytes);
   return figures;
 }
 
@@ -276,15 +278,24 @@ static inline struct ranges ranges_of(slicepool_allocator *allocator) {
   return ranges;
 }
 
-/* The figures of the allocator are those of its pools together. */
+/* Whether there has been a persistent slice, so that there is a pool of them. */
+static inline bool has_persistent(slicepool_allocator *allocator) {
+  slicepool_pool_options options = SLICEPOOL_POOL_OPTIONS_INIT;
+  return slicepool_pool_options_get(allocator, SLICEPOOL_PERSISTENT_POOL, &options) == SLICEPOOL_OK;
+}
+
+/* The figures of the allocator are those of its pools together, that of persistent slices included. */
 static inline void check_sums(slicepool_allocator *allocator) {
   const slicepool_statistics all = figures_of(allocator);
   slicepool_statistics sum = SLICEPOOL_STATISTICS_INIT;
-  for (uint32_t pool = 0; pool < all.pools; pool++) {
-    const slicepool_statistics part = figures_in(allocator, pool);
+  for (uint32_t pool = 0; pool <= all.pools; pool++) {
+    if (pool == all.pools && !has_persistent(allocator)) continue;
+    const slicepool_statistics part = figures_in(allocator, pool == all.pools ? SLICEPOOL_PERSISTENT_POOL : pool);
     sum.reserved_bytes += part.reserved_bytes;
     sum.in_use_bytes += part.in_use_bytes;
     sum.padding_bytes += part.padding_bytes;
+    sum.pending_bytes += part.pending_bytes;
+    sum.unmapped_bytes += part.unmapped_bytes;
     sum.free_bytes += part.free_bytes;
     sum.leaving_bytes += part.leaving_bytes;
     sum.stuck_bytes += part.stuck_bytes;
@@ -292,6 +303,8 @@ static inline void check_sums(slicepool_allocator *allocator) {
     sum.device_allocations += part.device_allocations;
     sum.device_deallocations += part.device_deallocations;
     sum.slices += part.slices;
+    sum.slices_pending += part.slices_pending;
+    sum.pages_unmapped += part.pages_unmapped;
     sum.free_ranges += part.free_ranges;
     sum.pages += part.pages;
     sum.pages_idle += part.pages_idle;
@@ -303,6 +316,8 @@ static inline void check_sums(slicepool_allocator *allocator) {
   CHECK_EQ(all.reserved_bytes, sum.reserved_bytes);
   CHECK_EQ(all.in_use_bytes, sum.in_use_bytes);
   CHECK_EQ(all.padding_bytes, sum.padding_bytes);
+  CHECK_EQ(all.pending_bytes, sum.pending_bytes);
+  CHECK_EQ(all.unmapped_bytes, sum.unmapped_bytes);
   CHECK_EQ(all.free_bytes, sum.free_bytes);
   CHECK_EQ(all.leaving_bytes, sum.leaving_bytes);
   CHECK_EQ(all.stuck_bytes, sum.stuck_bytes);
@@ -310,6 +325,9 @@ static inline void check_sums(slicepool_allocator *allocator) {
   CHECK_EQ(all.device_allocations, sum.device_allocations);
   CHECK_EQ(all.device_deallocations, sum.device_deallocations);
   CHECK_EQ(all.slices, sum.slices);
+  CHECK_EQ(all.slices_pending, sum.slices_pending);
+  CHECK_EQ(all.pages_unmapped, sum.pages_unmapped);
+  CHECK_LE(all.pages, all.pages_peak);
   CHECK_EQ(all.free_ranges, sum.free_ranges);
   CHECK_EQ(all.pages, sum.pages);
   CHECK_EQ(all.pages_idle, sum.pages_idle);
@@ -325,23 +343,40 @@ static inline void check_sums(slicepool_allocator *allocator) {
 static inline void check_books(slicepool_allocator *allocator, const struct mock_device *device) {
   check_sums(allocator);
   slicepool_statistics figures = figures_of(allocator);
-  slicepool_pool_options options[32];
+  slicepool_pool_options options[33];
   for (uint32_t pool = 0; pool < figures.pools; pool++) options[pool] = options_in(allocator, pool);
+  if (has_persistent(allocator)) options[figures.pools] = options_in(allocator, SLICEPOOL_PERSISTENT_POOL);
   struct ranges ranges = ranges_of(allocator);
   uint64_t in_use = 0, padding = 0, unused = 0, largest = 0, slices = 0, holes = 0, pages = 0, idle = 0;
+  uint64_t pending = 0, waiting = 0;
   for (size_t i = 0; i < ranges.count; i++) {
     const slicepool_range *range = &ranges.list[i];
     const slicepool_range *before = i == 0 || range[-1].memory != range->memory ? NULL : range - 1;
     CHECK(range->size != 0);
-    CHECK(range->pool < figures.pools);
-    CHECK_EQ((range->offset | range->size) & (options[range->pool].granule - 1), 0);
+    const bool is_persistent = range->pool == SLICEPOOL_PERSISTENT_POOL;
+    CHECK(range->pool < figures.pools || (is_persistent && has_persistent(allocator)));
+    const slicepool_pool_options *pool = &options[is_persistent ? figures.pools : range->pool];
+    const bool is_free = range->kind == SLICEPOOL_RANGE_FREE;
+    CHECK_EQ(range->id != 0, range->kind == SLICEPOOL_RANGE_SLICE);
+    CHECK_EQ((range->offset | range->size) & (pool->granule - 1), 0);
     CHECK_EQ(range->offset, before == NULL ? 0 : before->offset + before->size);
-    CHECK(before == NULL || before->id != 0 || range->id != 0);
+    CHECK(before == NULL || before->kind != SLICEPOOL_RANGE_FREE || !is_free);
     if (before == NULL) {
       pages++;
-      if (range->id == 0 && (i + 1 == ranges.count || range[1].memory != range->memory)) idle++;
+      if (is_free && (i + 1 == ranges.count || range[1].memory != range->memory)) idle++;
     }
-    if (range->id == 0) {
+    /* Where a slice has a page of its own, it fills it. */
+    if (has_whole_pages(*pool)) {
+      CHECK_EQ(range->offset, 0);
+      CHECK(i + 1 == ranges.count || range[1].memory != range->memory);
+    }
+    if (range->kind == SLICEPOOL_RANGE_PENDING) {
+      CHECK_EQ(range->requested, 0);
+      waiting++;
+      pending += range->size;
+      continue;
+    }
+    if (is_free) {
       CHECK_EQ(range->requested, 0);
       holes++;
       unused += range->size;
@@ -351,14 +386,8 @@ static inline void check_books(slicepool_allocator *allocator, const struct mock
     slicepool_slice slice = look_up(allocator, range->id);
     CHECK(slice.id == range->id && slice.memory == range->memory);
     CHECK(slice.offset == range->offset && slice.size == range->size);
-    const slicepool_pool_options *pool = &options[range->pool];
     CHECK_LE(range->requested, range->size);
     CHECK_EQ(range->requested == 0, pool->kind == SLICEPOOL_POOL_EXCLUSIVE_PAGES && pool->max_alloc_size == 0);
-    /* Where a slice has a page of its own, it fills it. */
-    if (has_whole_pages(*pool)) {
-      CHECK_EQ(range->offset, 0);
-      CHECK(i + 1 == ranges.count || range[1].memory != range->memory);
-    }
     slices++;
     in_use += range->requested;
     padding += range->size - range->requested;
@@ -368,6 +397,8 @@ static inline void check_books(slicepool_allocator *allocator, const struct mock
   CHECK_EQ(figures.free_ranges, holes);
   CHECK_EQ(figures.in_use_bytes, in_use);
   CHECK_EQ(figures.padding_bytes, padding);
+  CHECK_EQ(figures.pending_bytes, pending);
+  CHECK_EQ(figures.slices_pending, waiting);
   CHECK_EQ(figures.free_bytes, unused);
   CHECK_EQ(figures.pages, pages);
   CHECK_EQ(figures.pages_idle, idle);

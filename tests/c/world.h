@@ -155,7 +155,7 @@ static inline slicepool_result create_in_with_config(void *config) {
 
 static inline slicepool_result bytes_needed_with(void *config) {
   uint64_t bytes = 0;
-  slicepool_result result = slicepool_allocator_bytes_needed(config, 10, 10, &bytes);
+  slicepool_result result = slicepool_allocator_bytes_needed(config, 10, 10, 2, &bytes);
   CHECK((bytes != 0) == (result == SLICEPOOL_OK));
   return result;
 }

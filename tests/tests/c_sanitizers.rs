@@ -109,6 +109,8 @@ programs! { run_sanitized:
     sanitizers_find_nothing_in_hooks "tests/c/hooks.c",
     sanitizers_find_nothing_in_reentrancy "tests/c/reentrancy.c",
     sanitizers_find_nothing_in_bad_arguments "tests/c/bad_arguments.c",
+    sanitizers_find_nothing_in_bad_numbers "tests/c/bad_numbers.c",
+    sanitizers_find_nothing_in_bad_outputs "tests/c/bad_outputs.c",
     sanitizers_find_nothing_in_bad_structs "tests/c/bad_structs.c",
     sanitizers_find_nothing_in_failures "tests/c/failures.c",
     sanitizers_find_nothing_in_fork "tests/c/fork.c",
