@@ -38,6 +38,7 @@ struct mock_device {
   uint64_t bytes, bytes_peak;
   uint64_t live, live_peak;
   uint64_t last_size, last_alignment;
+  uint64_t sizes[64]; /* of the last calls of allocate: that of call n, which counts from 0, at n % 64 */
   uint32_t last_pool;
   uint64_t completed_calls, shortage_calls, fill_calls;
   /* Its pages: handle - MOCK_FIRST_HANDLE is the place here. */
@@ -71,7 +72,7 @@ static inline slicepool_result mock_allocate(void *user_data, const slicepool_pa
   CHECK(memory->mapped == NULL && memory->context == NULL);
   if (device->in_allocate != NULL) device->in_allocate(device);
   CHECK(pthread_mutex_lock(&device->mutex) == 0);
-  device->allocate_calls++;
+  device->sizes[device->allocate_calls++ % 64] = request->size;
   device->last_size = request->size;
   device->last_alignment = request->alignment;
   device->last_pool = request->pool;

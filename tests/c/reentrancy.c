@@ -330,26 +330,17 @@ static void out_of_memory_in_allocate(enum lock lock) {
   end_scene(&scene);
 }
 
-static slicepool_slice take_flagged(struct scene *scene, uint32_t flags) {
-  slicepool_request request = SLICEPOOL_REQUEST_INIT;
-  slicepool_slice slice = SLICEPOOL_SLICE_INIT;
-  request.size = 500;
-  request.flags = flags;
-  OK(slicepool_allocate(scene->site.allocator, &request, &slice));
-  return slice;
-}
-
 static void fill_with_zeros_in_allocate(enum lock lock) {
   struct scene scene;
   set_scene(&scene, "fill_with_zeros_in_allocate", lock);
-  OK(slicepool_free(scene.site.allocator, take_flagged(&scene, SLICEPOOL_REQUEST_ZERO).id));
+  OK(slicepool_free(scene.site.allocator, take_flagged(scene.site.allocator, 500, SLICEPOOL_REQUEST_ZERO).id));
   end_scene(&scene);
 }
 
 static void scrub_in_free(enum lock lock) {
   struct scene scene;
   set_scene(&scene, "scrub_in_free", lock);
-  OK(slicepool_free(scene.site.allocator, take_flagged(&scene, SLICEPOOL_REQUEST_SCRUB).id));
+  OK(slicepool_free(scene.site.allocator, take_flagged(scene.site.allocator, 500, SLICEPOOL_REQUEST_SCRUB).id));
   end_scene(&scene);
 }
 
@@ -357,7 +348,7 @@ static void scrub_in_collect(enum lock lock) {
   struct scene scene;
   set_scene(&scene, "scrub_in_collect", lock);
   const slicepool_point point = { 5, 0, 9 };
-  slicepool_slice slice = take_flagged(&scene, SLICEPOOL_REQUEST_SCRUB);
+  slicepool_slice slice = take_flagged(scene.site.allocator, 500, SLICEPOOL_REQUEST_SCRUB);
   OK(slicepool_free_after(scene.site.allocator, slice.id, &point, 1, NULL));
   CHECK_EQ(scene.runs, 0);
   OK(slicepool_collect(scene.site.allocator, 5, 9, NULL));
@@ -368,7 +359,7 @@ static void scrub_in_collect(enum lock lock) {
 static void scrub_in_forced_destroy(enum lock lock) {
   struct scene scene;
   set_scene(&scene, "scrub_in_forced_destroy", lock);
-  take_flagged(&scene, SLICEPOOL_REQUEST_SCRUB);
+  take_flagged(scene.site.allocator, 500, SLICEPOOL_REQUEST_SCRUB);
   scene.destroying = true;
   scene.in_destroy = on_destroying;
   OK(slicepool_allocator_destroy(scene.site.allocator, SLICEPOOL_DESTROY_FORCE, NULL));

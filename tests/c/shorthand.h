@@ -50,13 +50,9 @@ static inline slicepool_pool_options capped(slicepool_pool_options pool, uint64_
   return pool;
 }
 
-static inline slicepool_allocator *create_over(const slicepool_device *table, const slicepool_pool_options *pools,
-                                               uint32_t count, uint64_t page_alignment) {
+/* What a test cannot do without: says why an allocator does not come to be. */
+static inline slicepool_allocator *create_of(const slicepool_device *table, slicepool_allocator_config config) {
   slicepool_failure failure = SLICEPOOL_FAILURE_INIT;
-  slicepool_allocator_config config = SLICEPOOL_ALLOCATOR_CONFIG_INIT;
-  config.pools = pools;
-  config.pool_count = count;
-  config.page_alignment = page_alignment;
   config.failure = &failure;
   slicepool_allocator *allocator = NULL;
   slicepool_result result = slicepool_allocator_create(table, &config, &allocator);
@@ -66,10 +62,35 @@ static inline slicepool_allocator *create_over(const slicepool_device *table, co
   return allocator;
 }
 
+/* A config of these pools, which have to outlive it. */
+static inline slicepool_allocator_config config_for(const slicepool_pool_options *pools, uint32_t count) {
+  slicepool_allocator_config config = SLICEPOOL_ALLOCATOR_CONFIG_INIT;
+  config.pools = pools;
+  config.pool_count = count;
+  return config;
+}
+
+static inline slicepool_allocator *create_over(const slicepool_device *table, const slicepool_pool_options *pools,
+                                               uint32_t count, uint64_t page_alignment) {
+  slicepool_allocator_config config = config_for(pools, count);
+  config.page_alignment = page_alignment;
+  return create_of(table, config);
+}
+
 /* One pool over the mock device. */
 static inline slicepool_allocator *create(struct mock_device *device, slicepool_pool_options pool) {
   slicepool_device table = mock_table(device);
   return create_over(&table, &pool, 1, 0);
+}
+
+/* Pools, or the adaptive ones if there are none, of an allocator that has limits of its own. */
+static inline slicepool_allocator *create_limited(struct mock_device *device, const slicepool_pool_options *pools,
+                                                  uint32_t count, uint64_t max_bytes, uint32_t max_pages) {
+  const slicepool_device table = mock_table(device);
+  slicepool_allocator_config config = config_for(pools, count);
+  config.max_bytes = max_bytes;
+  config.max_pages = max_pages;
+  return create_of(&table, config);
 }
 
 /* Pools over a fresh mock device whose pages are aligned to 32 and have at most 128 MiB. */
@@ -77,18 +98,10 @@ static inline slicepool_allocator *create_list(struct mock_device *device, const
                                                uint32_t count) {
   mock_init(device);
   slicepool_device table = mock_table(device);
-  slicepool_failure failure = SLICEPOOL_FAILURE_INIT;
-  slicepool_allocator_config config = SLICEPOOL_ALLOCATOR_CONFIG_INIT;
+  slicepool_allocator_config config = config_for(pools, count);
   config.max_page = 128 * MIB;
   config.page_alignment = 32;
-  config.pools = pools;
-  config.pool_count = count;
-  config.failure = &failure;
-  slicepool_allocator *allocator = NULL;
-  slicepool_result result = slicepool_allocator_create(&table, &config, &allocator);
-  if (result != SLICEPOOL_OK)
-    FAIL("creating answers %d for %s = %" PRIu64, result, failure.field == NULL ? "?" : failure.field, failure.value);
-  return allocator;
+  return create_of(&table, config);
 }
 
 static inline slicepool_allocator *create_one(struct mock_device *device, slicepool_pool_options pool) {
@@ -169,6 +182,33 @@ static inline slicepool_slice touch(slicepool_allocator *allocator, uint64_t siz
   slicepool_slice slice = take(allocator, size);
   OK(slicepool_free(allocator, slice.id));
   return slice;
+}
+
+/* SLICEPOOL_REQUEST_ flags that name no pool. */
+static inline slicepool_result try_take_flagged(slicepool_allocator *allocator, uint64_t size, uint32_t flags,
+                                                slicepool_slice *slice, slicepool_failure *failure) {
+  slicepool_request request = SLICEPOOL_REQUEST_INIT;
+  request.size = size;
+  request.flags = flags;
+  request.failure = failure;
+  return slicepool_allocate(allocator, &request, slice);
+}
+
+static inline slicepool_slice take_flagged(slicepool_allocator *allocator, uint64_t size, uint32_t flags) {
+  slicepool_slice slice = SLICEPOOL_SLICE_INIT;
+  OK(try_take_flagged(allocator, size, flags, &slice, NULL));
+  CHECK(slice.id != 0 && slice.size >= size);
+  return slice;
+}
+
+/* Frees a slice that waits for one value of a timeline. */
+static inline void free_at(slicepool_allocator *allocator, uint64_t id, uint32_t timeline, uint64_t value) {
+  const slicepool_point point = { timeline, 0, value };
+  OK(slicepool_free_after(allocator, id, &point, 1, NULL));
+}
+
+static inline void collect(slicepool_allocator *allocator, uint32_t timeline, uint64_t completed) {
+  OK(slicepool_collect(allocator, timeline, completed, NULL));
 }
 
 static inline bool would_fit(slicepool_allocator *allocator, uint64_t size) {
@@ -422,6 +462,8 @@ static inline void check_books(slicepool_allocator *allocator, const struct mock
     CHECK_EQ((range).offset, (at));               \
     CHECK_EQ((range).size, (length));             \
   } while (0)
+
+static inline uint32_t pending_in(slicepool_allocator *allocator) { return figures_of(allocator).slices_pending; }
 
 /* ---- the end */
 
