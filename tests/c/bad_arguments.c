@@ -487,7 +487,7 @@ static void points_that_cannot_be_are_refused_by_name(void) {
   end_world();
 }
 
-static void a_persistent_granule_that_is_no_power_of_two_is_refused_by_name(void) {
+static void a_persistent_granule_and_a_margin_that_cannot_be_are_refused_by_name(void) {
   build_world();
   slicepool_failure failure = SLICEPOOL_FAILURE_INIT;
   slicepool_allocator_config config = SLICEPOOL_ALLOCATOR_CONFIG_INIT;
@@ -496,6 +496,11 @@ static void a_persistent_granule_that_is_no_power_of_two_is_refused_by_name(void
   CHECK_RESULT(create_with_config(&config), SLICEPOOL_ERROR_INVALID_ARGUMENT);
   CHECK_EQ(failure.value, 48);
   CHECK_TEXT(failure.field, "persistent_granule");
+  config.persistent_granule = 0;
+  config.debug_margin = MIB + 1;
+  CHECK_RESULT(create_with_config(&config), SLICEPOOL_ERROR_INVALID_ARGUMENT);
+  CHECK_EQ(failure.value, MIB + 1);
+  CHECK_TEXT(failure.field, "debug_margin");
   end_world();
 }
 
@@ -613,7 +618,7 @@ static const struct test tests[] = {
   TEST(reserved_fields_must_be_zero),
   TEST(callbacks_that_belong_together_are_given_together_or_refused_by_name),
   TEST(points_that_cannot_be_are_refused_by_name),
-  TEST(a_persistent_granule_that_is_no_power_of_two_is_refused_by_name),
+  TEST(a_persistent_granule_and_a_margin_that_cannot_be_are_refused_by_name),
   TEST(pools_that_cannot_be_installed_are_refused_and_the_old_ones_stay),
   TEST(forged_handles_are_refused),
   TEST(a_list_of_handles_is_freed_whole_or_not_at_all),

@@ -13,6 +13,9 @@ int main(void) {
   take(allocator, 1000);
   take(allocator, 1000);
   take(allocator, 60000);
+  /* In the pool of the first two, whose page has room; and one of no pool. */
+  free_at(allocator, take(allocator, 500).id, 1, 1);
+  take_flagged(allocator, 700, SLICEPOOL_REQUEST_PERSISTENT);
   uint64_t needed = 0, written = 0;
   OK(slicepool_report_json(allocator, NULL, 0, &needed));
   char *report = malloc(needed);

@@ -12,7 +12,7 @@ slicepool_tests::c_tests! { "tests/c/bad_arguments.c":
     reserved_fields_must_be_zero,
     callbacks_that_belong_together_are_given_together_or_refused_by_name,
     points_that_cannot_be_are_refused_by_name,
-    a_persistent_granule_that_is_no_power_of_two_is_refused_by_name,
+    a_persistent_granule_and_a_margin_that_cannot_be_are_refused_by_name,
     pools_that_cannot_be_installed_are_refused_and_the_old_ones_stay,
     forged_handles_are_refused,
     a_list_of_handles_is_freed_whole_or_not_at_all,

@@ -12,14 +12,20 @@ fn the_report_is_valid_json_and_says_what_the_figures_say() {
     assert_eq!(report["slicepool"], env!("CARGO_PKG_VERSION"));
     let allocator = &report["allocator"];
     for (name, value) in [
-        ("reserved_bytes", 69_632),
-        ("in_use_bytes", 62_000),
-        ("padding_bytes", 24 + 24 + 160),
-        ("free_bytes", 69_632 - 62_000 - 208),
-        ("slices", 3),
+        ("reserved_bytes", 69_632 + 768),
+        ("in_use_bytes", 62_000 + 700),
+        ("padding_bytes", 24 + 24 + 160 + 68),
+        ("pending_bytes", 512),
+        ("free_bytes", 69_632 - 62_000 - 208 - 512),
+        ("unmapped_bytes", 0),
+        ("slices", 4),
+        ("slices_pending", 1),
         ("free_ranges", 2),
-        ("pages", 2),
-        ("device_allocations", 2),
+        ("pages", 3),
+        ("pages_idle", 0),
+        ("pages_unmapped", 0),
+        ("pages_peak", 3),
+        ("device_allocations", 3),
         ("device_deallocations", 0),
         ("growths_in_flight", 0),
     ] {
@@ -48,4 +54,9 @@ fn the_report_is_valid_json_and_says_what_the_figures_say() {
     assert_eq!(pools[4]["type"], "sliced_pages");
     assert_eq!(pools[4]["max_page_size"], 8192);
     assert_eq!(pools[4]["max_pool_size"], Value::Null);
+    assert_eq!(pools[0]["pending_bytes"], 512);
+    let persistent = &report["persistent"];
+    assert_eq!(persistent["granule"], 256);
+    assert_eq!(persistent["in_use_bytes"], 700);
+    assert_eq!(persistent["padding_bytes"], 68);
 }

@@ -61,6 +61,7 @@ programs! { run_under_valgrind:
     valgrind_finds_nothing_in_persistent "tests/c/persistent.c",
     valgrind_finds_nothing_in_filling "tests/c/filling.c",
     valgrind_finds_nothing_in_debugging "tests/c/debugging.c",
+    valgrind_finds_nothing_in_mixture "tests/c/mixture.c",
     valgrind_finds_nothing_in_reentrancy "tests/c/reentrancy.c",
 }
 
@@ -127,6 +128,7 @@ programs! { run_sanitized:
     sanitizers_find_nothing_in_persistent "tests/c/persistent.c",
     sanitizers_find_nothing_in_filling "tests/c/filling.c",
     sanitizers_find_nothing_in_debugging "tests/c/debugging.c",
+    sanitizers_find_nothing_in_mixture "tests/c/mixture.c",
     sanitizers_find_nothing_in_reentrancy "tests/c/reentrancy.c",
     sanitizers_find_nothing_in_bad_arguments "tests/c/bad_arguments.c",
     sanitizers_find_nothing_in_bad_numbers "tests/c/bad_numbers.c",
