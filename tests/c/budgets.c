@@ -227,6 +227,61 @@ static void a_refusal_makes_others_give_pages_back_that_hold_nothing_but_no_more
   }
 }
 
+static slicepool_result fill_at_once(struct mock_device *device, const slicepool_fill_request *request,
+                                     slicepool_point *point) {
+  (void)device;
+  (void)request;
+  (void)point;
+  return SLICEPOOL_OK;
+}
+
+static void freeing_a_slice_that_is_overwritten_gives_way_like_any_other_call(void) {
+  struct mock_device devices[2];
+  slicepool_allocator *allocators[2];
+  slicepool_budget *budget = create_budget(0, 3);
+  for (int i = 0; i < 2; i++) {
+    mock_init(&devices[i]);
+    devices[i].on_fill = fill_at_once;
+    allocators[i] = create_under(&devices[i], budget);
+  }
+  const slicepool_slice secret = take_flagged(allocators[0], 4096, SLICEPOOL_REQUEST_SCRUB);
+  const uint64_t ids[2] = { take(allocators[0], 4096).id, take(allocators[0], 4096).id };
+  OK(slicepool_free_many(allocators[0], ids, 2, NULL));
+  refused(allocators[1], 4096, 0, SLICEPOOL_ERROR_PAGE_COUNT_EXCEEDED);
+  OK(slicepool_free(allocators[0], secret.id));
+  CHECK_EQ(devices[0].taken, 1);
+  for (int i = 0; i < 2; i++) finish(allocators[i], &devices[i]);
+  OK(slicepool_budget_release(budget));
+}
+
+/* Not even all of it would be enough, now or ever. */
+static void for_a_page_above_the_limit_nobody_gives_anything_back(void) {
+  struct mock_device devices[2];
+  slicepool_budget *budget = create_budget(8 * 4096, 0);
+  mock_init(&devices[0]);
+  mock_init(&devices[1]);
+  slicepool_allocator *many = create_under(&devices[0], budget);
+  const slicepool_pool_options pools[2] = { sliced(4096, 0, 0, 64), sliced(16 * 4096, 0, 0, 64) };
+  const slicepool_device table = mock_table(&devices[1]);
+  slicepool_allocator_config config = config_for(pools, 2);
+  config.budget = budget;
+  slicepool_allocator *large = create_of(&table, config);
+  uint64_t ids[8];
+  for (int i = 0; i < 8; i++) ids[i] = take(many, 4096).id;
+  OK(slicepool_free_many(many, ids, 8, NULL));
+  const slicepool_failure failure = refused(large, 16 * 4096, 0, SLICEPOOL_ERROR_BUDGET_EXCEEDED);
+  CHECK(failure.size > failure.limit);
+  OK(slicepool_free(many, take(many, 100).id));
+  CHECK_EQ(devices[0].taken, 0);
+  /* And later ones that would fit are given no more than they want. */
+  refused(large, 4096, 0, SLICEPOOL_ERROR_BUDGET_EXCEEDED);
+  OK(slicepool_free(many, take(many, 100).id));
+  CHECK_EQ(devices[0].taken, 1);
+  finish(many, &devices[0]);
+  finish(large, &devices[1]);
+  OK(slicepool_budget_release(budget));
+}
+
 static void ones_own_pages_that_hold_nothing_go_before_anybody_is_refused(void) {
   struct mock_device device;
   mock_init(&device);
@@ -504,6 +559,8 @@ static const struct test tests[] = {
   TEST(pages_that_grow_are_as_large_as_a_budget_has_room_for),
   TEST(a_page_that_the_device_does_not_give_takes_nothing_and_one_it_does_not_take_counts),
   TEST(a_refusal_makes_others_give_pages_back_that_hold_nothing_but_no_more_than_it_takes),
+  TEST(freeing_a_slice_that_is_overwritten_gives_way_like_any_other_call),
+  TEST(for_a_page_above_the_limit_nobody_gives_anything_back),
   TEST(ones_own_pages_that_hold_nothing_go_before_anybody_is_refused),
   TEST(limits_that_are_lowered_leave_what_is_held_and_free_pages_go),
   TEST(a_budget_lives_as_long_as_its_last_owner),

@@ -136,6 +136,28 @@ static void a_slice_and_its_margin_fill_a_page(void) {
   OK(slicepool_allocator_destroy(allocator, 0, NULL));
 }
 
+/* Programs whose faults are looked for ask for what they always ask for. */
+static void pages_of_one_slice_take_what_they_take_without_margins(void) {
+  for (uint64_t margin = 0; margin <= 100; margin += 100) {
+    slicepool_allocator *allocator = create_debugging(exclusive(1000, 32), 0, margin);
+    OK(slicepool_free(allocator, take(allocator, 1000).id));
+    refused(allocator, 1001, 0, SLICEPOOL_ERROR_TOO_LARGE);
+    OK(slicepool_allocator_destroy(allocator, 0, NULL));
+  }
+}
+
+static void slices_of_no_bytes_are_handed_out_with_margins_too(void) {
+  for (uint64_t margin = 0; margin <= 100; margin += 100) {
+    slicepool_allocator *allocator = create_debugging(exclusive(0, 32), 0, margin);
+    const slicepool_slice first = take(allocator, 0), second = take(allocator, 0);
+    CHECK(first.id != second.id);
+    OK(slicepool_check_margins(allocator, NULL));
+    OK(slicepool_free(allocator, first.id));
+    OK(slicepool_free(allocator, second.id));
+    OK(slicepool_allocator_destroy(allocator, 0, NULL));
+  }
+}
+
 static unsigned char *byte_behind(const slicepool_slice *slice, uint64_t at) {
   return (unsigned char *)slice->mapped + slice->size + at;
 }
@@ -317,6 +339,8 @@ static const struct test tests[] = {
   TEST(memory_that_the_cpu_does_not_see_is_not_touched),
   TEST(a_margin_of_whole_granules_lies_behind_every_slice),
   TEST(a_slice_and_its_margin_fill_a_page),
+  TEST(pages_of_one_slice_take_what_they_take_without_margins),
+  TEST(slices_of_no_bytes_are_handed_out_with_margins_too),
   TEST(a_byte_behind_a_slice_that_was_written_to_is_found_when_it_is_freed),
   TEST(a_look_finds_one_damaged_margin_after_the_other),
   TEST(a_slice_that_is_resized_has_its_margin_behind_its_new_end),

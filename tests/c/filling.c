@@ -149,6 +149,26 @@ static void a_device_that_cannot_fill_supports_neither(void) {
   finish(allocator, &device);
 }
 
+/* A look answers an error for what could never be served. */
+static void a_look_for_room_says_that_the_device_cannot_fill(void) {
+  struct mock_device device;
+  mock_init(&device);
+  slicepool_allocator *allocator = create(&device, sliced(4096, 0, 0, 64));
+  OK(slicepool_free(allocator, take(allocator, 100).id));
+  slicepool_request request = SLICEPOOL_REQUEST_INIT;
+  request.size = 100;
+  uint32_t fits = 7;
+  OK(slicepool_would_fit(allocator, &request, &fits));
+  CHECK_EQ(fits, 1);
+  fits = 7;
+  request.flags = ZERO;
+  CHECK_RESULT(slicepool_would_fit(allocator, &request, &fits), SLICEPOOL_ERROR_NOT_SUPPORTED);
+  request.flags = SCRUB;
+  CHECK_RESULT(slicepool_would_fit(allocator, &request, &fits), SLICEPOOL_ERROR_NOT_SUPPORTED);
+  CHECK_EQ(fits, 7);
+  finish(allocator, &device);
+}
+
 static void host_memory_is_zero_where_it_was_asked_for_and_nowhere_else(void) {
   for (int k = 0; k < KINDS; k++) {
     slicepool_allocator *allocator = create_on_host(kind_of(k).pool, 0);
@@ -388,6 +408,7 @@ static const struct test tests[] = {
   TEST(a_slice_is_filled_with_zeros_before_it_is_handed_out),
   TEST(a_slice_that_is_not_filled_is_not_handed_out),
   TEST(a_device_that_cannot_fill_supports_neither),
+  TEST(a_look_for_room_says_that_the_device_cannot_fill),
   TEST(host_memory_is_zero_where_it_was_asked_for_and_nowhere_else),
   TEST(what_was_in_a_slice_is_overwritten_before_its_memory_serves_again),
   TEST(what_is_not_overwritten_stays_pending_and_is_tried_again),

@@ -219,6 +219,31 @@ static void pools_that_are_installed_again_and_again_leave_nothing_behind(void) 
   mock_end(&device);
 }
 
+/* The allocator was told to refuse them. */
+static void pools_that_would_be_adjusted_are_not_installed_where_that_is_validated(void) {
+  const slicepool_pool_options good = sliced(4096, 0, 0, 32);
+  const slicepool_pool_options adjusted[3] = { sliced(4096, 8192, 0, 32), sliced(4100, 0, 0, 32),
+                                               sliced(4096, 0, 1024, 32) };
+  for (int a = 0; a < 3; a++) {
+    for (uint32_t flags = 0; flags <= SLICEPOOL_ALLOCATOR_VALIDATE; flags += SLICEPOOL_ALLOCATOR_VALIDATE) {
+      struct mock_device device;
+      mock_init(&device);
+      const slicepool_device table = mock_table(&device);
+      slicepool_allocator_config config = config_for(&adjusted[a], 1);
+      config.flags = flags;
+      const slicepool_result expected = flags == 0 ? SLICEPOOL_OK : SLICEPOOL_ERROR_INVALID_ARGUMENT;
+      slicepool_allocator *allocator = NULL;
+      CHECK_RESULT(slicepool_allocator_create(&table, &config, &allocator), expected);
+      if (allocator != NULL) OK(slicepool_allocator_destroy(allocator, 0, NULL));
+      config.pools = &good;
+      allocator = create_of(&table, config);
+      CHECK_RESULT(slicepool_install_pools(allocator, &adjusted[a], 1, NULL), expected);
+      OK(slicepool_allocator_destroy(allocator, 0, NULL));
+      mock_end(&device);
+    }
+  }
+}
+
 /* ---- from within callbacks */
 
 struct scene {
@@ -319,6 +344,7 @@ static const struct test tests[] = {
   TEST(a_page_that_the_device_does_not_take_back_keeps_the_pools),
   TEST(a_host_without_memory_keeps_the_pools),
   TEST(pools_that_are_installed_again_and_again_leave_nothing_behind),
+  TEST(pools_that_would_be_adjusted_are_not_installed_where_that_is_validated),
   TEST(from_within_a_callback_no_pools_are_installed),
   TEST(from_within_completed_no_pools_are_installed),
 };

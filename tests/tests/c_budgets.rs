@@ -7,6 +7,8 @@ slicepool_tests::c_tests! { "tests/c/budgets.c":
     pages_that_grow_are_as_large_as_a_budget_has_room_for,
     a_page_that_the_device_does_not_give_takes_nothing_and_one_it_does_not_take_counts,
     a_refusal_makes_others_give_pages_back_that_hold_nothing_but_no_more_than_it_takes,
+    freeing_a_slice_that_is_overwritten_gives_way_like_any_other_call,
+    for_a_page_above_the_limit_nobody_gives_anything_back,
     ones_own_pages_that_hold_nothing_go_before_anybody_is_refused,
     limits_that_are_lowered_leave_what_is_held_and_free_pages_go,
     a_budget_lives_as_long_as_its_last_owner,

@@ -7,6 +7,8 @@ slicepool_tests::c_tests! { "tests/c/debugging.c":
     memory_that_the_cpu_does_not_see_is_not_touched,
     a_margin_of_whole_granules_lies_behind_every_slice,
     a_slice_and_its_margin_fill_a_page,
+    pages_of_one_slice_take_what_they_take_without_margins,
+    slices_of_no_bytes_are_handed_out_with_margins_too,
     a_byte_behind_a_slice_that_was_written_to_is_found_when_it_is_freed,
     a_look_finds_one_damaged_margin_after_the_other,
     a_slice_that_is_resized_has_its_margin_behind_its_new_end,

@@ -4,6 +4,7 @@ slicepool_tests::c_tests! { "tests/c/filling.c":
     a_slice_is_filled_with_zeros_before_it_is_handed_out,
     a_slice_that_is_not_filled_is_not_handed_out,
     a_device_that_cannot_fill_supports_neither,
+    a_look_for_room_says_that_the_device_cannot_fill,
     host_memory_is_zero_where_it_was_asked_for_and_nowhere_else,
     what_was_in_a_slice_is_overwritten_before_its_memory_serves_again,
     what_is_not_overwritten_stays_pending_and_is_tried_again,

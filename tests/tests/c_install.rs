@@ -9,6 +9,7 @@ slicepool_tests::c_tests! { "tests/c/install.c":
     a_page_that_the_device_does_not_take_back_keeps_the_pools,
     a_host_without_memory_keeps_the_pools,
     pools_that_are_installed_again_and_again_leave_nothing_behind,
+    pools_that_would_be_adjusted_are_not_installed_where_that_is_validated,
     from_within_a_callback_no_pools_are_installed,
     from_within_completed_no_pools_are_installed,
 }
