@@ -178,9 +178,19 @@ static void an_abandoned_allocator_frees_its_memory_and_takes_no_lock(void) {
   config.pools = &pool;
   config.pool_count = 1;
   config.host = &host;
+  /* The allocator is the only owner of its budget, which goes with it. */
+  slicepool_budget_config budget_config = SLICEPOOL_BUDGET_CONFIG_INIT;
+  budget_config.host = &host;
+  OK(slicepool_budget_create(&budget_config, &config.budget));
   slicepool_allocator *allocator = NULL;
   OK(slicepool_allocator_create(&table, &config, &allocator));
+  OK(slicepool_budget_release(config.budget));
   for (int i = 0; i < 3000; i++) take(allocator, 200);
+  for (uint32_t i = 0; i < 100; i++) {
+    const slicepool_point points[2] = { { i, 0, 1 }, { i + 1, 0, 1 } };
+    const uint64_t id = take_flagged(allocator, 200, i % 2 == 0 ? SLICEPOOL_REQUEST_PERSISTENT : 0).id;
+    OK(slicepool_free_after(allocator, id, points, 2, NULL));
+  }
   CHECK(live != 0);
   /* At the fork another thread holds the lock, which nobody will ever give up in the child. */
   CHECK(pthread_mutex_lock(&held_lock) == 0);
