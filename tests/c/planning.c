@@ -401,6 +401,32 @@ static void what_a_dry_run_has_shown_to_be_needed_is_enough(void) {
   }
 }
 
+/* Pages of slices 2, 5 and 6 are idle when 16 is asked for, and what is held is as much as the cap allows: without a cap
+ * all three make way for a page of 17 KiB, with one the first, after which a page of what is left would do. */
+static void a_plan_is_enough_where_pages_that_grow_have_made_way_for_each_other(void) {
+  static const uint64_t sizes[18] = { 12288, 16384, 8192,  4096,  8192, 9216,  9728,  8192, 4096,
+                                      12288, 16384, 14336, 8192, 16384, 16384, 9216, 10240, 12288 };
+  const slicepool_pool_options pool = growing(4096, 64 * KIB, 256);
+  struct mock_device device;
+  mock_init(&device);
+  slicepool_allocator *allocators[2] = { create_dry(&device, &pool, 1, 0, 0), NULL };
+  for (int run = 0; run < 2; run++) {
+    uint64_t ids[18];
+    for (int i = 0; i < 16; i++) ids[i] = take(allocators[run], sizes[i]).id;
+    OK(slicepool_free(allocators[run], ids[2]));
+    OK(slicepool_free(allocators[run], ids[5]));
+    OK(slicepool_free(allocators[run], ids[6]));
+    for (int i = 16; i < 18; i++) ids[i] = take(allocators[run], sizes[i]).id;
+    if (run == 1) break;
+    slicepool_pool_options plan[32];
+    CHECK_EQ(plan_of(allocators[0], plan), 1);
+    const slicepool_device table = mock_table(&device);
+    allocators[1] = create_over(&table, plan, 1, 0);
+  }
+  for (int run = 0; run < 2; run++) OK(slicepool_allocator_destroy(allocators[run], SLICEPOOL_DESTROY_FORCE, NULL));
+  mock_end(&device);
+}
+
 /* Whether such a slice is taken depends on there being a cap, unless the plan says what it was like without. */
 static void a_slice_that_nearly_fills_a_page_fits_its_plan(void) {
   struct mock_device device;
@@ -469,6 +495,7 @@ static const struct test tests[] = {
   TEST(the_memory_for_a_slice_that_is_freed_meanwhile_goes_back),
   TEST(of_two_threads_that_resolve_one_page_one_gives_its_memory_back),
   TEST(what_a_dry_run_has_shown_to_be_needed_is_enough),
+  TEST(a_plan_is_enough_where_pages_that_grow_have_made_way_for_each_other),
   TEST(a_slice_that_nearly_fills_a_page_fits_its_plan),
   TEST(a_pool_that_held_nothing_has_a_cap_in_the_plan),
   TEST(a_plan_is_written_whole_or_not_at_all),

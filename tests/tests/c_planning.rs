@@ -11,6 +11,7 @@ slicepool_tests::c_tests! { "tests/c/planning.c":
     the_memory_for_a_slice_that_is_freed_meanwhile_goes_back,
     of_two_threads_that_resolve_one_page_one_gives_its_memory_back,
     what_a_dry_run_has_shown_to_be_needed_is_enough,
+    a_plan_is_enough_where_pages_that_grow_have_made_way_for_each_other,
     a_slice_that_nearly_fills_a_page_fits_its_plan,
     a_pool_that_held_nothing_has_a_cap_in_the_plan,
     a_plan_is_written_whole_or_not_at_all,
