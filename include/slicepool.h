@@ -304,7 +304,7 @@ typedef struct slicepool_shortage {
   uint32_t attempt;
   /** Bytes asked for. */
   uint64_t size;
-  /** Alignment asked for. */
+  /** Alignment asked for, 1 if none. */
   uint64_t alignment;
   /** What the request will be refused with. */
   slicepool_result result;
@@ -315,7 +315,7 @@ typedef struct slicepool_shortage {
 /**
  * Is told of a request that cannot be served; may free or evict something, and answers SLICEPOOL_SHORTAGE_RETRY, or
  * anything else to have it refused. Called up to 8 times for a request; half as often for each such call that is running
- * already, so that one which allocates comes to an end.
+ * already, of whatever thread, so that one which allocates comes to an end: beside four others, not at all.
  */
 typedef int32_t (*slicepool_device_out_of_memory_fn)(void *user_data,
                                                      const struct slicepool_shortage *shortage);
@@ -630,8 +630,9 @@ uint32_t slicepool_sizeof_layout_properties(void);
  * Limits on bytes and pages that several allocators share: one per stream over one device, one per memory type of a heap.
  *
  * Every page counts from before the device is asked for it until the device has taken it back, those it refuses to take
- * included. A reservation that is refused raises the budget's pressure: each allocator that shares it gives pages that
- * hold nothing back at its next call, until what was refused would fit.
+ * included. A reservation that is refused although the limits allow for it raises the budget's pressure: each allocator
+ * that shares it gives pages that hold nothing back when it allocates, frees or collects the next time, until what was
+ * refused would fit. An allocator that has gone leaves nothing reserved, even if its device kept a page.
  *
  * Counts its owners: the caller of slicepool_budget_create() is one, and so is each allocator.
  */
@@ -655,7 +656,7 @@ typedef struct slicepool_budget_config {
 typedef struct slicepool_budget_statistics {
   /** sizeof(slicepool_budget_statistics), set by the caller. */
   uint32_t struct_size;
-  /** Reservations that were refused. Wraps. */
+  /** Reservations that were refused although the limits allow for them. Wraps. */
   uint32_t pressure;
   /** Bytes that may be held; UINT64_MAX: any number. */
   uint64_t max_bytes;
@@ -764,7 +765,7 @@ uint32_t slicepool_sizeof_budget_statistics(void);
 /** Destroy although slices are live or pending. Those with SLICEPOOL_REQUEST_SCRUB are overwritten if that works at once. */
 #define SLICEPOOL_DESTROY_FORCE 1
 
-/** Abandon in a forked child: callbacks that the parent's threads were running at the fork do not count. */
+/** Abandon in a forked child, which may release its parent's budgets besides: callbacks that the parent's threads were running at the fork do not count. */
 #define SLICEPOOL_ABANDON_FORKED 1
 
 /** Pools over one device. */
@@ -796,9 +797,10 @@ typedef struct slicepool_allocator_config {
    */
   uint64_t persistent_granule;
   /**
-   * Bytes behind each slice that belong to nobody, at most 1 MiB, rounded up to the granule; 0: none. Where the CPU sees
-   * them they are filled with the byte 0xFD, and looked at when the slice is freed and by slicepool_check_margins(). For
-   * finding programs' faults; slow.
+   * Bytes behind each slice that belong to nobody, at most 1 MiB, rounded up to the granule, which may be 1 MiB too then;
+   * 0: none. Where the CPU sees them they are filled with the byte 0xFD, and looked at when the slice is freed and by
+   * slicepool_check_margins(). They count as padding, and slices that fill a page are as much smaller. For finding
+   * programs' faults; slow.
    */
   uint64_t debug_margin;
   /** Number of pools, at most 32; 0: those of slicepool_layout_adaptive(). */
@@ -871,7 +873,9 @@ slicepool_result slicepool_allocator_create_in(const slicepool_device *device,
  * @param config  as for slicepool_allocator_create_in(); may be NULL
  * @param slices  the most slices that are live or pending at a time
  * @param pages   the most pages that are held at a time, of all pools together, those being taken included
- * @param timelines  the most timelines that slices have waited for, and that are not forgotten
+ * @param timelines  the most timelines that slices have waited for, and that are not forgotten. Not counted: 32 bytes for
+ *                   each point of slices that wait for several; other pools beside those there are, while
+ *                   slicepool_install_pools() puts them in their place
  * @param bytes   set on success
  * @return as slicepool_allocator_create(); SLICEPOOL_ERROR_TOO_MANY_SLICES above the slots a pool
  *         can have
@@ -1035,7 +1039,8 @@ typedef struct slicepool_slice {
  *
  * When memory that is held does not serve the request, these help, in this order: what the device says it is done with
  * (`completed`); a page from the device, in pools whose pages grow also a smaller one; a look at every free range that
- * could hold it; giving back pages that hold nothing, of any pool, those idle the longest first; the callback
+ * could hold it; giving back pages that hold nothing, of any pool but that of persistent slices, those idle the longest
+ * first; the callback
  * `out_of_memory`. After the device has had no memory for a page, it is not asked for one as large again for 64 requests
  * that fail, twice as many after the next refusal, unless a page was given back or the allocator trimmed.
  *
@@ -1238,7 +1243,8 @@ slicepool_result slicepool_timeline_forget(slicepool_allocator *allocator,
  * Gets the memory of a slice of a dry run from the device, and the whole of its page with it. Of a slice that has its
  * memory, as it is in every other allocator, this is slicepool_slice_get().
  *
- * Of threads that resolve one page at the same time one gets its memory, the others give theirs back.
+ * Of threads that resolve one page at the same time one gets its memory, the others give theirs back. The memory is as the
+ * device gives it, also for requests with SLICEPOOL_REQUEST_ZERO.
  *
  * @param slice    filled in on success with the slice as it is then; its struct_size must be set
  * @param failure  may be NULL
