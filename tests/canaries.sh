@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.." || exit 1
 CARGO_TARGET_DIR=${SLICEPOOL_CANARY_TARGET:-$PWD/target/canary}
 export CARGO_TARGET_DIR
 # Enough for every canary to be noticed.
-export SLICEPOOL_MODEL_OPS=${SLICEPOOL_MODEL_OPS:-200000}
+export SLICEPOOL_MODEL_OPS=${SLICEPOOL_MODEL_OPS:-400000}
 export RUST_BACKTRACE=0
 # How a canary is noticed is of no interest.
 export SLICEPOOL_MODEL_SHRINK=0
@@ -76,5 +76,13 @@ canary keep_nothing model
 canary trim_pool_order model
 # Pages that have been given back count towards the peak of what is held.
 canary held_for_ever model
+# A slice that waits for less than the one before it goes before it.
+canary release_early model
+# A device that has no memory is asked again with every request.
+canary ask_for_ever model
+# A request is refused although pages that hold nothing could make room for it.
+canary keep_idle_when_short model
+# What has been given back counts towards the limits.
+canary budget_leak model
 
 [ "$failures" -eq 0 ] || exit 1

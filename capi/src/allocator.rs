@@ -21,8 +21,8 @@ pub const SLICEPOOL_ALLOCATOR_EXTERNALLY_SYNCHRONIZED: u32 = 1;
 /// page or than all pages may be, pages larger than the cap, a max_alloc_size or max_page_size above max_page or what a
 /// page can have.
 pub const SLICEPOOL_ALLOCATOR_VALIDATE: u32 = 2;
-/// Everything is placed and counted as always, but the device is not called before slicepool_resolve() asks for a slice's
-/// memory. For measuring what a program needs. Caps of pools hold; the other limits count only what has been resolved.
+/// Everything is placed and counted as always, but the device gives no memory before slicepool_resolve() asks for a slice's.
+/// For measuring what a program needs. Caps of pools hold; the other limits count only what has been resolved.
 pub const SLICEPOOL_ALLOCATOR_DRY_RUN: u32 = 4;
 /// Slices that the CPU sees are filled with the byte 0xDC when they are handed out, and with 0xEF when they are freed, or
 /// when what they waited for has passed. For finding programs' faults; slow.
@@ -402,7 +402,7 @@ pub unsafe extern "C" fn slicepool_allocator_abandon(
 ///
 /// @param failure  may be NULL
 /// @return SLICEPOOL_ERROR_DEVICE_FAILED if the device refuses a page: the others have been given back, that one is
-///         kept and counted as stuck
+///         kept and counted as stuck; as slicepool_collect() for slices that are still to be overwritten
 ///
 /// Threads: any. Cost: one device call a page, and a look at every pool.
 #[unsafe(no_mangle)]

@@ -119,8 +119,8 @@ pub unsafe extern "C" fn slicepool_free_after_many(
 ///
 /// @param completed  UINT64_MAX: nothing will ever be waited for on this timeline, since its device is lost
 /// @param failure    may be NULL
-/// @return SLICEPOOL_ERROR_DEVICE_FAILED if the device did not overwrite a slice with SLICEPOOL_REQUEST_SCRUB, which stays
-///         pending and is tried again next time; SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY if the value cannot be remembered
+/// @return SLICEPOOL_ERROR_DEVICE_FAILED or SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY, as the device says, if it did not
+///         overwrite a slice with SLICEPOOL_REQUEST_SCRUB, which stays pending and is tried again next time; SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY if the value cannot be remembered
 ///         where nothing has ever waited on this timeline. Whatever is due has been released all the same
 ///
 /// Threads: any. Cost: constant for each slice that is released, at most 64 of them per lock hold; a look at every pool.

@@ -62,13 +62,18 @@ impl Account {
         (self.pages >= self.max_pages).then_some(Error::PageCountExceeded { size: bytes, limit: self.max_pages })
     }
 
+    /// Whether there could ever be room for a page of `bytes`.
+    fn allows(&self, bytes: u64) -> bool {
+        bytes <= self.max_bytes && self.max_pages != 0
+    }
+
     /// Reserves a page of `bytes`, which is not 0.
     #[cold]
     #[inline(never)]
     pub(crate) fn reserve(&mut self, bytes: u64) -> Result<(), Error> {
         if let Some(error) = self.refusal(bytes) {
             // What could never be had is not worth anybody's pages.
-            if bytes <= self.max_bytes && self.max_pages != 0 {
+            if self.allows(bytes) {
                 self.wanted = self.wanted.max(bytes);
             }
             return Err(error);
@@ -214,9 +219,9 @@ impl Budget {
     pub(crate) fn reserve(&self, bytes: u64) -> Result<(), Error> {
         let mut account = self.shared().account.lock();
         let reserved = account.reserve(bytes);
-        let wanted = account.wanted != 0;
+        let allowed = account.allows(bytes);
         drop(account);
-        if reserved.is_err() && wanted {
+        if reserved.is_err() && allowed {
             self.raise();
         }
         reserved

@@ -204,8 +204,8 @@ pub trait Device {
     /// an answer counts as a failure.
     ///
     /// If filling a new slice fails, the slice is freed again and the request refused. If overwriting a freed one fails,
-    /// it stays pending, and is tried again with the next [`Allocator::collect`](crate::Allocator::collect) or
-    /// [`Allocator::trim`](crate::Allocator::trim).
+    /// it stays pending, and is tried again with the next [`Allocator::collect`](crate::Allocator::collect),
+    /// [`Allocator::trim`](crate::Allocator::trim) or free of many.
     fn fill(&self, request: &FillRequest) -> Result<Option<Point>, DeviceError> {
         let _ = request;
         Err(DeviceError::Failed(0))

@@ -108,7 +108,7 @@ fn refusals() -> [(Fill, Error); 4] {
     [
         (Fill::Never(DeviceError::Failed(5)), fault(DeviceFault::Reported, 5)),
         (Fill::Never(DeviceError::UnknownResult(6)), fault(DeviceFault::UnknownResult, 6)),
-        (Fill::Never(DeviceError::OutOfMemory(7)), fault(DeviceFault::Reported, 7)),
+        (Fill::Never(DeviceError::OutOfMemory(7)), Error::OutOfDeviceMemory { size: 1024, code: 7 }),
         // A new slice cannot wait.
         (Fill::Until(point(1, 1)), fault(DeviceFault::NotFilled, 0)),
     ]

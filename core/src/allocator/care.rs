@@ -144,7 +144,7 @@ impl<D: Device> Allocator<D> {
             Ok(Some(_)) if reason == FillReason::Zero => {
                 Err(Error::DeviceFailed { fault: DeviceFault::NotFilled, code: 0 })
             }
-            Err(DeviceError::OutOfMemory(code)) => Err(Error::DeviceFailed { fault: DeviceFault::Reported, code }),
+            Err(DeviceError::OutOfMemory(code)) => Err(Error::OutOfDeviceMemory { size: slice.size, code }),
             other => Ok(other?),
         }
     }

@@ -22,7 +22,7 @@ impl<D: Device> Allocator<D> {
     ///
     /// # Errors
     /// [`Error::DeviceFailed`] if the device refuses a page. The others have been given back; that one is kept,
-    /// counted as stuck and tried again next time.
+    /// counted as stuck and tried again next time. As [`Allocator::collect`] for slices that are still to be scrubbed.
     #[cold]
     pub fn trim(&self, min_keep_bytes: u64) -> Result<(), Error> {
         let _in_flight = InFlight::new(&self.in_flight);

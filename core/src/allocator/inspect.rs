@@ -4,7 +4,7 @@ use super::short::note;
 use super::{Allocator, Cell, InFlight, PERSISTENT_POOL};
 use crate::device::Device;
 use crate::error::Error;
-use crate::pool::{Kind, Range};
+use crate::pool::{Kind, Range, Rules};
 use crate::report::{self, PoolReport, Statistics};
 use crate::slice::Request;
 use core::fmt::{self, Write};
@@ -26,6 +26,12 @@ impl<D: Device> Allocator<D> {
     pub fn would_fit(&self, request: &Request) -> Result<bool, Error> {
         request.check()?;
         self.check_support(request)?;
+        if request.persistent && request.pool.is_none() && self.persistent().is_none() {
+            // Looking is no reason to make the pool.
+            let options = &self.options;
+            let rules = Rules::try_new(&options.persistent_pool(), &options.memory_type, options.debugging.margin)?;
+            return rules.fit(request).map(|_| false);
+        }
         let mut refusal = None;
         let mut accepted = false;
         for cell in self.route(request)? {

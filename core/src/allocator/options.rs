@@ -27,8 +27,8 @@ pub struct AllocatorOptions {
     pub max_pages: Option<u32>,
     /// Limits that the allocator shares with others.
     pub budget: Option<Budget>,
-    /// Everything is placed and counted as always, but the device is not called before
-    /// [`Allocator::resolve`](crate::Allocator::resolve) asks for a slice's memory, which is `u64::MAX` until then. Caps of
+    /// Everything is placed and counted as always, but the device gives no memory before
+    /// [`Allocator::resolve`](crate::Allocator::resolve) asks for a slice's, which is `u64::MAX` until then. Caps of
     /// pools hold, the other limits only count what has been resolved.
     pub dry_run: bool,
     /// Granule of the pool of persistent slices; `None`: [`PoolOptions::DEFAULT_GRANULE`], and

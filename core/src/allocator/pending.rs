@@ -72,8 +72,8 @@ impl<D: Device> Allocator<D> {
     /// Constant time for each slice that is released, at most 64 of them per lock hold, and a look at every pool.
     ///
     /// # Errors
-    /// [`Error::DeviceFailed`] if the device did not overwrite a slice that is to be scrubbed: that one stays pending, and
-    /// is tried again next time. [`Error::OutOfHostMemory`] if the value cannot be remembered in a pool in which nothing has
+    /// [`Error::DeviceFailed`] or [`Error::OutOfDeviceMemory`], as the device says, if it did not overwrite a slice that is
+    /// to be scrubbed: that one stays pending, and is tried again next time. [`Error::OutOfHostMemory`] if the value cannot be remembered in a pool in which nothing has
     /// ever waited on this timeline. Whatever is due has been released all the same.
     #[cold]
     pub fn collect(&self, timeline: u32, completed: u64) -> Result<(), Error> {
@@ -122,7 +122,8 @@ impl<D: Device> Allocator<D> {
     pub fn timeline_forget(&self, timeline: u32) -> Result<(), Error> {
         let waited_for = |cell: &Cell| {
             let pool = cell.pool.lock();
-            pool.slicer.is_waited_for(pool.slicer.find_timeline(timeline))
+            let found = pool.slicer.find_timeline(timeline);
+            found != 0 && pool.slicer.is_waited_for(found)
         };
         if self.cells().any(waited_for) {
             return Err(self.statistics().busy(0));

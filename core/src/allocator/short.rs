@@ -126,7 +126,7 @@ impl<D: Device> Allocator<D> {
         if let Some(slice) = self.search(route, request, Search::Brief, &mut refusal) {
             return Ok(slice);
         }
-        if self.ask_what_is_completed() {
+        if route.iter().any(|cell| cell.rules.fit(request).is_ok()) && self.ask_what_is_completed() {
             if let Some(slice) = self.search(route, request, Search::Brief, &mut refusal) {
                 return Ok(slice);
             }

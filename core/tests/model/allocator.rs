@@ -1,45 +1,19 @@
 //! Allocators against the model.
 
-use crate::device::{Answer, Events, VirtualDevice};
-use crate::ops::{Ask, Only, Pick, Size, ask, pick, picks, size, small_ask};
+use crate::budget::Neighbour;
+use crate::device::{Events, VirtualDevice};
+use crate::ops::{Ask, Only, Pick, Size};
 use crate::oracle::{Checked, check_error, ensure};
 use crate::pools::Model;
 use crate::run::Case;
 use crate::shapes::Shape;
+use crate::steps::{Op, op};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use slicepool_core::{
-    Allocator, AllocatorOptions, BatchError, DeviceFault, Error, HostDevice, PoolOptions, Request, Slice, SliceId,
-};
+use slicepool_core::{Allocator, AllocatorOptions, Error, HostDevice, PoolOptions, Request, Slice, SliceId};
 use std::collections::HashMap;
 use std::mem::ManuallyDrop;
 use std::ops::ControlFlow;
-
-/// One step.
-#[derive(Clone, Debug)]
-pub(crate) enum Op {
-    Free(Pick),
-    Allocate(Ask),
-    Resize(Pick, Size),
-    Get(Pick),
-    WouldFit(Ask),
-    FreeMany(Vec<Option<Pick>>),
-    AllocateMany {
-        requests: Vec<Ask>,
-        refuse_at: Option<u8>,
-    },
-    /// Frees every so-manieth live slice.
-    FreeEvery(u8),
-    /// Down to so many times a size.
-    Trim(Size, u8),
-    Cleanup,
-    /// A walk that ends after so many ranges.
-    Walk(u8),
-    Mood {
-        answers: Vec<Answer>,
-        refuse_returns: u8,
-    },
-}
 
 /// How the allocator goes away.
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +28,7 @@ pub(crate) enum End {
 /// An allocator and what is done with it.
 #[derive(Clone, Debug)]
 pub(crate) struct AllocatorCase {
-    shape: &'static Shape,
+    shape: Shape,
     ops: Vec<Op>,
     end: End,
 }
@@ -63,38 +37,10 @@ pub(crate) struct AllocatorCase {
 pub(crate) fn cases(shapes: &'static [Shape], most: usize, crowded: bool) -> impl Strategy<Value = AllocatorCase> {
     let end =
         prop_oneof![3 => Just(End::Destroy), 2 => Just(End::Close), 2 => Just(End::Drop), 1 => Just(End::Abandon)];
-    let shape = (0..shapes.len()).prop_map(|index| &shapes[index]);
+    let rarely = || prop_oneof![3 => Just(false), 1 => Just(true)];
+    let shape = (0..shapes.len(), rarely(), rarely())
+        .prop_map(|(index, tells, can_fill)| shapes[index].besides(tells, can_fill));
     (shape, vec(op(crowded), 1..most), end).prop_map(|(shape, ops, end)| AllocatorCase { shape, ops, end })
-}
-
-fn op(crowded: bool) -> impl Strategy<Value = Op> {
-    let many = prop_oneof![1 => vec(ask(), 0..8), 2 => vec(small_ask(), 0..8)];
-    let refuse_at = prop_oneof![8 => Just(None), 1 => (0u8..8).prop_map(Some)];
-    let answer = prop_oneof![
-        4 => Just(Answer::Page),
-        4 => Just(Answer::OutOfMemory),
-        1 => Just(Answer::Failed),
-        1 => Just(Answer::UnknownResult),
-        1 => Just(Answer::NotFilled),
-        1 => Just(Answer::Duplicate),
-        1 => Just(Answer::Misaligned),
-    ];
-    let rare = if crowded { 1 } else { 10 };
-    prop_oneof![
-        190 => pick().prop_map(Op::Free),
-        400 => ask().prop_map(Op::Allocate),
-        80 => (pick(), size()).prop_map(|(pick, size)| Op::Resize(pick, size)),
-        10 => pick().prop_map(Op::Get),
-        20 => ask().prop_map(Op::WouldFit),
-        20 => picks().prop_map(Op::FreeMany),
-        40 => (many, refuse_at).prop_map(|(requests, refuse_at)| Op::AllocateMany { requests, refuse_at }),
-        rare => (1u8..6).prop_map(Op::FreeEvery),
-        6 => (size(), 0u8..20).prop_map(|(size, times)| Op::Trim(size, times)),
-        4 => Just(Op::Cleanup),
-        10 => (0u8..100).prop_map(Op::Walk),
-        20 => (vec(answer, 0..4), prop_oneof![3 => Just(0), 1 => 1u8..4])
-            .prop_map(|(answers, refuse_returns)| Op::Mood { answers, refuse_returns }),
-    ]
 }
 
 impl Case for AllocatorCase {
@@ -104,7 +50,7 @@ impl Case for AllocatorCase {
     }
 
     fn check(&self) -> Checked<usize> {
-        let mut subject = Subject::new(self.shape)?;
+        let mut subject = Subject::new(&self.shape)?;
         for (index, op) in self.ops.iter().enumerate() {
             let step = subject.step(op).and_then(|()| subject.check_everything(index));
             step.map_err(|error| format!("{error} (operation {index}: {op:?})"))?;
@@ -119,8 +65,11 @@ pub(crate) struct Subject {
     /// Dropped by [`Subject::end`] alone: in a build that has just failed, dropping might do anything.
     pub(crate) allocator: ManuallyDrop<Allocator<VirtualDevice>>,
     pub(crate) model: Model,
+    pub(crate) shape: Shape,
     /// Slices as they were handed out.
     pub(crate) slices: HashMap<u64, Slice>,
+    /// Who shares the budget.
+    pub(crate) neighbour: Option<Neighbour>,
     pub(crate) stranger: Allocator<HostDevice>,
     pub(crate) foreign: SliceId,
 }
@@ -128,22 +77,42 @@ pub(crate) struct Subject {
 impl Subject {
     fn new(shape: &Shape) -> Checked<Self> {
         let failed = |error| format!("an allocator cannot be made: {error:?}");
-        let (pools, options) = shape.options();
+        let (pools, mut options) = shape.options();
+        let neighbour = shape.shared.map(Neighbour::new).transpose()?;
+        options.budget = neighbour.as_ref().map(|neighbour| neighbour.budget().clone());
         let allocator = ManuallyDrop::new(Allocator::try_new(shape.device(), &pools, options).map_err(failed)?);
         let model = Model::new(shape);
         let pools = [PoolOptions::sliced_pages(1024, 1024, None)];
         let stranger = Allocator::try_new(HostDevice::new(), &pools, AllocatorOptions::default()).map_err(failed)?;
         let foreign = stranger.allocate(&Request::new(1)).map_err(failed)?.id;
-        Ok(Self { allocator, model, slices: HashMap::new(), stranger, foreign })
+        let mut subject =
+            Self { allocator, model, shape: *shape, slices: HashMap::new(), neighbour, stranger, foreign };
+        subject.make_persistent_pool()?;
+        Ok(subject)
+    }
+
+    /// The pool of persistent slices is made for the first of them. One that is made later would not know of what
+    /// timelines have completed before.
+    fn make_persistent_pool(&mut self) -> Checked {
+        // Refused, and made all the same.
+        let found = self.allocator.allocate(&Request::new(0).persistent());
+        let expected = Err(Error::InvalidArgument { field: c"size", value: 0 });
+        ensure!(found == expected, "a persistent slice of no bytes is {found:?}");
+        all_accounted_for(&self.events()?)
     }
 
     fn request(&self, ask: &Ask) -> Request {
-        let pools = &self.model.pools;
-        let scale = pools[usize::from(ask.measure) % pools.len()].rules.scale();
-        let request = Request::new(ask.size.bytes(&scale)).aligned(ask.alignment.bytes(&scale));
+        let listed = self.model.listed();
+        let scale = self.model.pools[usize::from(ask.measure) % listed].rules.scale();
+        let mut request = Request::new(ask.size.bytes(&scale)).aligned(ask.alignment.bytes(&scale));
+        request.persistent = ask.special.persistent;
+        // What the device cannot do is asked of it now and then.
+        let asks = self.model.can_fill || matches!(ask.pool, Only::Number(_));
+        (request.zero, request.scrub) = (ask.special.zero && asks, ask.special.scrub && asks);
         match ask.pool {
             Only::Any => request,
-            Only::This(pool) => request.in_pool(u32::from(pool) % pools.len() as u32),
+            Only::This(_) if request.persistent => request,
+            Only::This(pool) => request.in_pool(u32::from(pool) % listed as u32),
             Only::Number(number) => request.in_pool(number),
         }
     }
@@ -154,7 +123,7 @@ impl Subject {
     }
 
     /// The handle of a pick; `None` if the pick comes to nothing.
-    fn handle(&self, pick: Pick) -> Option<SliceId> {
+    pub(crate) fn handle(&self, pick: Pick) -> Option<SliceId> {
         let kth = |ids: &[u64], k: u16| (!ids.is_empty()).then(|| ids[usize::from(k) % ids.len()]);
         let handles = &self.model.handles;
         let raw = match pick {
@@ -164,7 +133,10 @@ impl Subject {
             Pick::Altered { live, bit } => kth(&handles.live, live)? ^ (1 << bit),
             Pick::Number(number) => number,
         };
-        SliceId::from_raw(raw)
+        let id = SliceId::from_raw(raw)?;
+        // It may be that of a slice that was freed before anybody saw it: as good as one that was handed out.
+        let unknown = pick != Pick::Foreign && handles.look_up(raw) == Err(Error::ForeignHandle);
+        (!unknown || !handles.some_unseen).then_some(id)
     }
 
     pub(crate) fn events(&self) -> Checked<Events> {
@@ -174,35 +146,51 @@ impl Subject {
     fn step(&mut self, op: &Op) -> Checked {
         match *op {
             Op::Free(pick) => self.free(pick),
-            Op::Allocate(ref ask) => self.allocate(&self.request(ask)),
-            Op::Resize(pick, size) => self.resize(pick, size),
-            Op::Get(pick) => self.get(pick),
-            Op::WouldFit(ref ask) => self.would_fit(&self.request(ask)),
-            Op::FreeMany(ref picks) => {
+            Op::FreeAfter(pick, ref marks) => self.free_after(pick, &self.points(marks)),
+            Op::FreeMany(ref picks, ref marks) => {
                 let ids: Vec<_> = picks.iter().map(|pick| pick.and_then(|pick| self.handle(pick))).collect();
-                self.free_many(&ids)
+                self.free_many(&ids, &self.points(marks))
+            }
+            Op::FreeEvery(step) => {
+                let every = self.model.handles.live.iter().step_by(usize::from(step));
+                let ids: Vec<_> = every.map(|&id| SliceId::from_raw(id)).collect();
+                self.free_many(&ids, &[])
+            }
+            Op::Collect(mark) => self.collect(mark.timeline(), self.value(mark)),
+            Op::ForgetTimeline(mark) => self.forget_timeline(mark.timeline()),
+            Op::Progress(mark, by) => {
+                self.allocator.device().progress(mark.timeline(), by);
+                Ok(())
+            }
+            Op::Allocate(ref ask) => self.allocate(&self.request(ask)),
+            Op::Insist(ref ask, times) => {
+                let (request, before) = (self.request(ask), self.slices.len());
+                for _ in 0..times {
+                    self.allocate(&request)?;
+                    if self.slices.len() != before {
+                        break;
+                    }
+                }
+                Ok(())
             }
             Op::AllocateMany { ref requests, refuse_at } => {
                 let requests: Vec<_> = requests.iter().map(|ask| self.request(ask)).collect();
                 self.allocate_many(&requests, refuse_at.map(usize::from))
             }
-            Op::FreeEvery(step) => {
-                let every = self.model.handles.live.iter().step_by(usize::from(step));
-                let ids: Vec<_> = every.map(|&id| SliceId::from_raw(id)).collect();
-                self.free_many(&ids)
-            }
-            Op::Trim(size, times) => {
-                let keep = self.bytes(size, 0).saturating_mul(u64::from(times));
-                let result = self.allocator.trim(keep);
-                self.trimmed(keep, result)
-            }
+            Op::Resize(pick, size) => self.resize(pick, size),
+            Op::Get(pick) => self.get(pick),
+            Op::WouldFit(ref ask) => self.would_fit(&self.request(ask)),
+            Op::Trim(size, times) => self.trim(self.bytes(size, 0).saturating_mul(u64::from(times))),
             Op::Cleanup => {
                 let result = self.allocator.cleanup();
-                self.trimmed(0, result)
+                self.cleaned_up(result)
             }
+            Op::Install { first, free_all } => self.install(usize::from(first), free_all),
+            Op::Neighbour(size) => self.neighbour(size.map(|size| self.bytes(size, 0))),
             Op::Walk(most) => self.walk(usize::from(most)),
-            Op::Mood { ref answers, refuse_returns } => {
-                self.allocator.device().set_mood(answers, refuse_returns);
+            Op::Mood { ref answers, refuse_returns, hopes, ref fills } => {
+                self.allocator.device().set_mood(answers, refuse_returns, hopes);
+                self.allocator.device().set_fills(fills);
                 Ok(())
             }
         }
@@ -210,28 +198,15 @@ impl Subject {
 
     // ---- operations
 
-    fn free(&mut self, pick: Pick) -> Checked {
-        let Some(id) = self.handle(pick) else { return Ok(()) };
-        let expected = self.model.handles.look_up(id.to_raw()).map(|_| ());
-        let found = self.allocator.free(id);
-        ensure!(found == expected, "free answers {found:?} instead of {expected:?}");
-        if found.is_ok() {
-            self.forget(id);
-        }
-        Ok(())
-    }
-
-    fn forget(&mut self, id: SliceId) {
-        self.model.free(id.to_raw());
-        self.slices.remove(&id.to_raw());
-    }
-
     fn would_fit(&self, request: &Request) -> Checked {
-        let expected = match self.model.refusal(request) {
+        // Nothing is filled for that.
+        let mut request = *request;
+        (request.zero, request.scrub) = (false, false);
+        let expected = match self.model.refusal(&request) {
             Some(error) => Err(error),
-            None => Ok(self.model.fits(request)),
+            None => Ok(self.model.fits(&request)),
         };
-        let found = self.allocator.would_fit(request);
+        let found = self.allocator.would_fit(&request);
         ensure!(found == expected, "would_fit({request:?}) answers {found:?} instead of {expected:?}");
         Ok(())
     }
@@ -254,6 +229,10 @@ impl Subject {
         let found = self.allocator.try_resize(id, size);
         let expected = place.and_then(|place| {
             let pool = &self.model.pools[place.pool];
+            if pool.books.pages[&place.page].live[&place.offset].scrub {
+                // What it gave up would not be overwritten.
+                return Err(Error::NotSupported { what: c"try_resize" });
+            }
             let available = pool.books.available(place.page, place.offset);
             match pool.rules.refusal(&Request::new(size)) {
                 Some(error) => Err(error),
@@ -285,35 +264,20 @@ impl Subject {
         Ok(())
     }
 
-    pub(crate) fn free_many(&mut self, ids: &[Option<SliceId>]) -> Checked {
-        let mut expected = Ok(());
-        for (index, id) in ids.iter().enumerate() {
-            let Some(id) = id else { continue };
-            let error = match self.model.handles.look_up(id.to_raw()) {
-                Ok(_) if ids[..index].contains(&Some(*id)) => Error::StaleHandle,
-                Ok(_) => continue,
-                Err(error) => error,
-            };
-            expected = Err(BatchError { index: index as u32, error });
-            break;
-        }
-        let found = match ids.iter().copied().collect::<Option<Vec<_>>>() {
-            Some(ids) => self.allocator.free_many(&ids),
-            None => self.allocator.free_after_each(ids.len() as u32, &|index| ids[index as usize], &[]),
-        };
-        ensure!(found == expected, "free_many answers {found:?} instead of {expected:?}");
-        if found.is_ok() {
-            ids.iter().flatten().for_each(|&id| self.forget(id));
-        }
+    fn trim(&mut self, keep: u64) -> Checked {
+        let found = self.allocator.trim(keep);
+        let mut events = self.events()?;
+        let expected = self.model.trimmed(keep, &mut events)?.map_or(Ok(()), Err);
+        all_accounted_for(&events)?;
+        ensure!(found == expected, "trim answers {found:?} instead of {expected:?}");
         Ok(())
     }
 
-    pub(crate) fn trimmed(&mut self, keep: u64, found: Result<(), Error>) -> Checked {
+    pub(crate) fn cleaned_up(&mut self, found: Result<(), Error>) -> Checked {
         let mut events = self.events()?;
-        let refusal = self.model.trimmed(keep, &mut events)?;
+        let expected = self.model.cleaned_up(&mut events)?.map_or(Ok(()), Err);
         all_accounted_for(&events)?;
-        let expected = refusal.map_or(Ok(()), |code| Err(Error::DeviceFailed { fault: DeviceFault::Refused, code }));
-        ensure!(found == expected, "trim answers {found:?} instead of {expected:?}");
+        ensure!(found == expected, "cleaning up answers {found:?} instead of {expected:?}");
         Ok(())
     }
 
@@ -324,7 +288,7 @@ impl Subject {
             if seen > most { ControlFlow::Break(most) } else { ControlFlow::Continue(()) }
         });
         let all: usize = self.model.pools.iter().map(|pool| pool.books.free_ranges().count()).sum();
-        let all = all + self.model.handles.live.len();
+        let all = all + self.model.handles.live.len() + self.model.waits.count();
         let expected = if most < all { ControlFlow::Break(most) } else { ControlFlow::Continue(()) };
         ensure!(end == expected && seen == all.min(most + 1), "a walk ended with {end:?} after {seen} of {all}");
         self.check_report()

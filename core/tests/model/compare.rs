@@ -2,19 +2,21 @@
 
 use crate::allocator::Subject;
 use crate::oracle::{Checked, Shown, ensure};
-use slicepool_core::{Error, LiveSlices, Range, SliceId, Statistics};
+use slicepool_core::{Error, LiveSlices, PERSISTENT_POOL, Range, SliceId, Statistics};
 use std::ops::ControlFlow;
 
 impl Subject {
     pub(crate) fn check_everything(&mut self, step: usize) -> Checked {
         let events = self.events()?;
         ensure!(events.is_empty(), "the device was called: {events:?}");
+        let listed = self.model.listed();
         let mut shown = vec![Vec::new(); self.model.pools.len()];
         let walk = self.allocator.walk(|range| match self.check_range(range) {
             Ok(()) => {
-                let Range { memory: page, offset, size, requested, .. } = *range;
+                let Range { memory: page, offset, size, requested, pending, .. } = *range;
                 let id = range.id.map(SliceId::to_raw);
-                shown[range.pool as usize].push(Shown { page, offset, size, id, requested: Some(requested) });
+                let pool = if range.pool == PERSISTENT_POOL { listed } else { range.pool as usize };
+                shown[pool].push(Shown { page, offset, size, id, pending, requested: Some(requested) });
                 ControlFlow::Continue(())
             }
             Err(error) => ControlFlow::Break(error),
@@ -23,25 +25,29 @@ impl Subject {
             return Err(error);
         }
         let mut pools = Vec::new();
-        let (mut slices, mut in_use, mut largest) = (0, 0, 0);
+        let mut largest = 0;
         for (index, shown) in shown.iter_mut().enumerate() {
-            let found = self.allocator.pool_statistics(index).ok_or("a pool has no statistics")?;
+            let number = if index == listed { PERSISTENT_POOL as usize } else { index };
+            let found = self.allocator.pool_statistics(number).ok_or("a pool has no statistics")?;
             let figures = self.model.check_pool(index, &found, shown)?;
-            slices += figures.slices;
-            in_use += figures.in_use;
             largest = largest.max(figures.largest);
             pools.push(found);
         }
         self.check_sum(&pools)?;
+        self.check_budget()?;
         let found = self.allocator.largest_free();
         ensure!(found == largest, "the largest free range has {largest} bytes, not {found}");
         self.check_stale_handles(step, 2)?;
-        let busy = Error::Busy { live: u64::from(slices), pending: 0, in_use, in_flight: 0 };
-        let expected = if slices == 0 { Ok(()) } else { Err(busy) };
+        let expected = if self.is_used() { Err(self.busy()) } else { Ok(()) };
         let found = self.allocator.can_destroy(LiveSlices::Refuse);
         ensure!(found == expected, "can_destroy answers {found:?} instead of {expected:?}");
         ensure!(self.allocator.can_destroy(LiveSlices::Free).is_ok(), "it cannot be destroyed by force");
         self.allocator.check().map_err(String::from)
+    }
+
+    /// Whether any slice is live or waits.
+    pub(crate) fn is_used(&self) -> bool {
+        !self.model.handles.live.is_empty() || self.model.waits.count() != 0
     }
 
     /// A slice is what it was when it was handed out. No lock is held: the allocator may be used.

@@ -1,6 +1,9 @@
 //! A device without memory: it makes up pages, sometimes refuses, sometimes lies, and writes down what it was asked.
 
-use slicepool_core::{Device, DeviceError, DeviceFault, DeviceMemory, Error, PageRequest};
+use slicepool_core::{
+    Device, DeviceError, DeviceFault, DeviceMemory, Error, FillReason, FillRequest, PERSISTENT_POOL, PageRequest,
+    Point, Shortage,
+};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::ptr;
@@ -19,6 +22,19 @@ pub(crate) enum Answer {
     Duplicate,
     /// A page at an odd address, where the device knows addresses.
     Misaligned,
+}
+
+/// What a device says to one order to fill memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fill {
+    Done,
+    Failed,
+    OutOfMemory,
+    /// It will be done so far from where that timeline is.
+    Later {
+        timeline: u32,
+        ahead: u8,
+    },
 }
 
 /// How pages are named.
@@ -62,6 +78,24 @@ pub(crate) enum Event {
         handle: u64,
         code: i32,
     },
+    /// It was told of a request that cannot be served, and said whether to try again.
+    Told {
+        shortage: Shortage,
+        again: bool,
+    },
+    /// It was asked how far a timeline is.
+    Asked {
+        timeline: u32,
+        completed: Option<u64>,
+    },
+    /// It was told to fill memory.
+    Filled {
+        handle: u64,
+        offset: u64,
+        size: u64,
+        reason: FillReason,
+        answer: Result<Option<Point>, DeviceError>,
+    },
 }
 
 /// Events in order, to be accounted for one by one.
@@ -85,6 +119,8 @@ impl Event {
 
 #[derive(Debug)]
 struct State {
+    /// Alignment each pool's pages must be asked for, that of persistent slices last.
+    alignments: Vec<u64>,
     held: BTreeMap<u64, DeviceMemory>,
     free_names: Vec<DeviceMemory>,
     next_handle: u64,
@@ -92,6 +128,10 @@ struct State {
     bytes: u64,
     answers: VecDeque<Answer>,
     refuse_returns: u8,
+    hopes: u8,
+    fills: VecDeque<Fill>,
+    /// How far each timeline is.
+    progress: BTreeMap<u32, u64>,
     events: Events,
     broken_rule: Option<String>,
 }
@@ -102,14 +142,15 @@ pub(crate) struct VirtualDevice {
     naming: Naming,
     /// Bytes it has.
     limit: u64,
-    /// Alignment each pool's pages must be asked for.
-    alignments: Vec<u64>,
+    tells: bool,
+    can_fill: bool,
     state: Rc<RefCell<State>>,
 }
 
 impl VirtualDevice {
-    pub(crate) fn new(naming: Naming, limit: u64, alignments: Vec<u64>) -> Self {
+    pub(crate) fn new(naming: Naming, limit: u64, alignments: Vec<u64>, tells: bool, can_fill: bool) -> Self {
         let state = State {
+            alignments,
             held: BTreeMap::new(),
             free_names: Vec::new(),
             next_handle: 1,
@@ -117,17 +158,38 @@ impl VirtualDevice {
             bytes: 0,
             answers: VecDeque::new(),
             refuse_returns: 0,
+            hopes: 0,
+            fills: VecDeque::new(),
+            progress: BTreeMap::new(),
             events: Events::new(),
             broken_rule: None,
         };
-        Self { naming, limit, alignments, state: Rc::new(RefCell::new(state)) }
+        Self { naming, limit, tells, can_fill, state: Rc::new(RefCell::new(state)) }
     }
 
-    /// Says what to answer to the next requests, and how many pages not to take back.
-    pub(crate) fn set_mood(&self, answers: &[Answer], refuse_returns: u8) {
+    /// Says what to answer to the next requests, how many pages not to take back, and for how many requests that cannot
+    /// be served to give hope.
+    pub(crate) fn set_mood(&self, answers: &[Answer], refuse_returns: u8, hopes: u8) {
         let mut state = self.state.borrow_mut();
         state.answers = answers.iter().copied().collect();
         state.refuse_returns = refuse_returns;
+        state.hopes = hopes;
+    }
+
+    /// Says what to answer to the next orders to fill memory.
+    pub(crate) fn set_fills(&self, fills: &[Fill]) {
+        self.state.borrow_mut().fills = fills.iter().copied().collect();
+    }
+
+    /// A timeline has gone so far further.
+    pub(crate) fn progress(&self, timeline: u32, by: u8) {
+        let mut state = self.state.borrow_mut();
+        *state.progress.entry(timeline).or_default() += u64::from(by);
+    }
+
+    /// Other pools are in place of those there were.
+    pub(crate) fn set_alignments(&self, alignments: Vec<u64>) {
+        self.state.borrow_mut().alignments = alignments;
     }
 
     /// What happened since the last call, or the rule that the library has broken.
@@ -168,8 +230,11 @@ impl State {
 impl Device for VirtualDevice {
     fn allocate(&self, request: &PageRequest) -> Result<DeviceMemory, DeviceError> {
         let state = &mut *self.state.borrow_mut();
-        let pool = request.pool as usize;
-        if self.alignments.get(pool) != Some(&request.alignment) || request.size == 0 {
+        let pool = match request.pool {
+            PERSISTENT_POOL => state.alignments.len() - 1,
+            pool => pool as usize,
+        };
+        if state.alignments.get(pool) != Some(&request.alignment) || request.size == 0 {
             state.broken_rule = Some(format!("the device was asked for {request:?}"));
         }
         let size = request.size;
@@ -233,5 +298,44 @@ impl Device for VirtualDevice {
         }
         state.events.push_back(Event::Returned { handle });
         Ok(())
+    }
+
+    fn out_of_memory(&self, shortage: &Shortage) -> bool {
+        let state = &mut *self.state.borrow_mut();
+        let again = state.hopes != 0;
+        state.hopes = state.hopes.saturating_sub(1);
+        state.events.push_back(Event::Told { shortage: *shortage, again });
+        again
+    }
+
+    fn completed(&self, timeline: u32) -> Option<u64> {
+        let state = &mut *self.state.borrow_mut();
+        let completed = self.tells.then(|| state.progress.get(&timeline).copied().unwrap_or(0));
+        state.events.push_back(Event::Asked { timeline, completed });
+        completed
+    }
+
+    fn can_fill(&self) -> bool {
+        self.can_fill
+    }
+
+    fn fill(&self, request: &FillRequest) -> Result<Option<Point>, DeviceError> {
+        let state = &mut *self.state.borrow_mut();
+        let FillRequest { memory, offset, size, reason, .. } = *request;
+        let handle = memory.handle;
+        if state.held.get(&handle) != Some(&memory) {
+            state.broken_rule = Some(format!("{memory:?} was to be filled, which is not held"));
+        }
+        let answer = match state.fills.pop_front().unwrap_or(Fill::Done) {
+            Fill::Done => Ok(None),
+            Fill::Failed => Err(DeviceError::Failed(-5)),
+            Fill::OutOfMemory => Err(DeviceError::OutOfMemory(-3)),
+            Fill::Later { timeline, ahead } => {
+                let now = state.progress.get(&timeline).copied().unwrap_or(0);
+                Ok(Some(Point::new(timeline, now + u64::from(ahead))))
+            }
+        };
+        state.events.push_back(Event::Filled { handle, offset, size, reason, answer });
+        answer
     }
 }

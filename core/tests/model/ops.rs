@@ -95,6 +95,27 @@ pub(crate) struct Ask {
     /// The pool that both are measured by, counted round and round.
     pub(crate) measure: u8,
     pub(crate) pool: Only,
+    pub(crate) special: Special,
+}
+
+/// What is asked for besides.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Special {
+    pub(crate) persistent: bool,
+    pub(crate) zero: bool,
+    pub(crate) scrub: bool,
+}
+
+fn special() -> impl Strategy<Value = Special> {
+    let special = |persistent, zero, scrub| Just(Special { persistent, zero, scrub });
+    prop_oneof![
+        80 => special(false, false, false),
+        3 => special(true, false, false),
+        3 => special(false, true, false),
+        10 => special(false, false, true),
+        2 => special(false, true, true),
+        1 => special(true, true, true),
+    ]
 }
 
 /// Which pools may serve a request.
@@ -124,7 +145,70 @@ fn ask_for(request: impl Strategy<Value = (Size, Alignment)>) -> impl Strategy<V
         10 => (0u8..12).prop_map(Only::This),
         1 => prop_oneof![0u32..6, any::<u32>()].prop_map(Only::Number),
     ];
-    (request, 0u8..12, pool).prop_map(|((size, alignment), measure, pool)| Ask { size, alignment, measure, pool })
+    (request, 0u8..12, pool, special()).prop_map(|((size, alignment), measure, pool, special)| Ask {
+        size,
+        alignment,
+        measure,
+        pool,
+        special,
+    })
+}
+
+// ---- waiting
+
+/// The timelines that slices wait on.
+pub(crate) const TIMELINES: [u32; 5] = [1, 0, u32::MAX, 0x9E37_79B9, 2];
+
+/// A timeline by its place in [`TIMELINES`], counted round and round, and a value.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mark {
+    pub(crate) timeline: u8,
+    pub(crate) value: Value,
+}
+
+impl Mark {
+    pub(crate) fn timeline(self) -> u32 {
+        TIMELINES[usize::from(self.timeline) % TIMELINES.len()]
+    }
+}
+
+/// A value on a timeline.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Value {
+    /// So far from what has been completed.
+    Ahead(i8),
+    Zero,
+    /// What is never completed, unless the device is lost.
+    Never,
+}
+
+impl Value {
+    pub(crate) fn from(self, completed: u64) -> u64 {
+        match self {
+            Value::Ahead(by) => completed.saturating_add_signed(i64::from(by)),
+            Value::Zero => 0,
+            Value::Never => u64::MAX,
+        }
+    }
+}
+
+/// Most often a point that has not been passed.
+pub(crate) fn mark() -> impl Strategy<Value = Mark> {
+    let value = prop_oneof![
+        60 => (-2i8..10).prop_map(Value::Ahead),
+        3 => Just(Value::Zero),
+        1 => Just(Value::Never),
+    ];
+    (prop_oneof![2 => Just(0u8), 3 => 0u8..5], value).prop_map(|(timeline, value)| Mark { timeline, value })
+}
+
+/// Points to wait for, now and then too many of them.
+pub(crate) fn marks() -> impl Strategy<Value = Vec<Mark>> {
+    prop_oneof![
+        60 => vec(mark(), 1..2),
+        30 => vec(mark(), 0..5),
+        1 => (mark(), 64usize..66).prop_map(|(mark, count)| vec![mark; count]),
+    ]
 }
 
 /// An alignment.
@@ -173,7 +257,7 @@ fn alignment() -> impl Strategy<Value = Alignment> {
 }
 
 /// A handle, good or bad.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Pick {
     /// The k-th live slice, counted round and round.
     Live(u16),

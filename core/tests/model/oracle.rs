@@ -1,7 +1,7 @@
 //! What must be true, kept in the plainest way: per page a sorted map of live ranges. Free ranges are what is between.
 
 use slicepool_core::{Error, Request};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 
 /// What one step of a test comes to: a failure is a sentence.
 pub(crate) type Checked<T = ()> = Result<T, String>;
@@ -16,12 +16,21 @@ macro_rules! ensure {
 }
 pub(crate) use ensure;
 
-/// A live range.
+/// A range that is live, or was until it was freed and waits for the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Live {
     pub(crate) id: u64,
     pub(crate) size: u64,
     pub(crate) requested: u64,
+    /// Whether it is to be overwritten before it is free.
+    pub(crate) scrub: bool,
+    pub(crate) pending: bool,
+}
+
+impl Live {
+    pub(crate) fn new(id: u64, size: u64, requested: u64) -> Self {
+        Self { id, size, requested, scrub: false, pending: false }
+    }
 }
 
 /// How stale a page is when it is new, and when it has to go.
@@ -57,6 +66,7 @@ pub(crate) struct Shown {
     pub(crate) offset: u64,
     pub(crate) size: u64,
     pub(crate) id: Option<u64>,
+    pub(crate) pending: bool,
     pub(crate) requested: Option<u64>,
 }
 
@@ -65,9 +75,11 @@ pub(crate) struct Shown {
 pub(crate) struct Figures {
     pub(crate) in_use: u64,
     pub(crate) padding: u64,
+    pub(crate) pending: u64,
     pub(crate) free: u64,
     pub(crate) free_ranges: u32,
     pub(crate) slices: u32,
+    pub(crate) slices_pending: u32,
     pub(crate) largest: u64,
     pub(crate) pages: u32,
     pub(crate) pages_idle: u32,
@@ -169,7 +181,31 @@ impl Books {
         if page.live.is_empty() {
             page.idle_since = now;
         }
-        self.in_use -= live.requested;
+        self.in_use -= if live.pending { 0 } else { live.requested };
+    }
+
+    pub(crate) fn slice(&mut self, handle: u64, offset: u64) -> &mut Live {
+        let page = self.pages.get_mut(&handle).expect("the oracle knows the page");
+        page.live.get_mut(&offset).expect("the oracle knows the slice")
+    }
+
+    /// A slice is freed, but its memory is not free yet.
+    pub(crate) fn wait(&mut self, handle: u64, offset: u64) {
+        let slice = self.slice(handle, offset);
+        slice.pending = true;
+        self.in_use -= slice.requested;
+    }
+
+    /// Slices that are live or pending, and the bytes that they take.
+    pub(crate) fn used_bytes(&self) -> (usize, u64) {
+        let slices = self.pages.values().flat_map(|page| page.live.values());
+        slices.fold((0, 0), |(count, bytes), slice| (count + 1, bytes + slice.size))
+    }
+
+    /// Bytes of slices that are freed but not free.
+    pub(crate) fn pending_bytes(&self) -> u64 {
+        let slices = self.pages.values().flat_map(|page| page.live.values());
+        slices.filter(|slice| slice.pending).map(|slice| slice.size).sum()
     }
 
     /// Bytes a slice could have where it lies.
@@ -181,10 +217,10 @@ impl Books {
 
     pub(crate) fn resize(&mut self, handle: u64, offset: u64, requested: u64) {
         let size = self.taken(requested, self.pages[&handle].size) as u64;
-        let page = self.pages.get_mut(&handle).expect("the oracle knows the page");
-        let live = page.live.get_mut(&offset).expect("the oracle knows the slice");
-        self.in_use = self.in_use - live.requested + requested;
+        let live = self.slice(handle, offset);
+        let before = live.requested;
         (live.size, live.requested) = (size, requested);
+        self.in_use = self.in_use - before + requested;
         self.note(requested);
     }
 
@@ -217,18 +253,25 @@ impl Books {
             figures.pages += 1;
             figures.pages_idle += u32::from(page.live.is_empty());
             let mut at = 0;
-            let end = Live { id: 0, size: 0, requested: 0 };
+            let end = Live::new(0, 0, 0);
             for (&offset, live) in page.live.iter().chain([(&page.size, &end)]) {
                 if offset != at {
                     let free = offset - at;
-                    expect(Shown { page: handle, offset: at, size: free, id: None, requested: Some(0) })?;
+                    let (id, pending, requested) = (None, false, Some(0));
+                    expect(Shown { page: handle, offset: at, size: free, id, pending, requested })?;
                     figures.free += free;
                     figures.free_ranges += 1;
                     figures.largest = figures.largest.max(free);
                 }
-                if live.size != 0 {
+                let Live { size, pending, .. } = *live;
+                if pending {
+                    let (id, requested) = (None, Some(0));
+                    expect(Shown { page: handle, offset, size, id, pending, requested })?;
+                    figures.pending += size;
+                    figures.slices_pending += 1;
+                } else if size != 0 {
                     let (id, requested) = (Some(live.id), Some(live.requested));
-                    expect(Shown { page: handle, offset, size: live.size, id, requested })?;
+                    expect(Shown { page: handle, offset, size, id, pending, requested })?;
                     figures.in_use += live.requested;
                     figures.padding += live.size - live.requested;
                     figures.slices += 1;
@@ -239,50 +282,6 @@ impl Books {
         let extra = next.next();
         ensure!(extra.is_none(), "the walk shows {extra:?}, which is not there");
         Ok(figures)
-    }
-}
-
-/// Where a live slice is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
-    pub(crate) pool: usize,
-    pub(crate) page: u64,
-    pub(crate) offset: u64,
-}
-
-/// Every handle ever given out.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Handles {
-    places: HashMap<u64, Place>,
-    /// Live handles, so that a number can choose one.
-    pub(crate) live: Vec<u64>,
-    freed: HashSet<u64>,
-    pub(crate) stale: Vec<u64>,
-}
-
-impl Handles {
-    pub(crate) fn add(&mut self, id: u64, place: Place) -> Checked {
-        ensure!(!self.freed.contains(&id), "the freed handle {id:#x} was given out again");
-        ensure!(self.places.insert(id, place).is_none(), "the handle {id:#x} was given out twice");
-        self.live.push(id);
-        Ok(())
-    }
-
-    pub(crate) fn remove(&mut self, id: u64) {
-        self.places.remove(&id);
-        let index = self.live.iter().position(|&live| live == id).expect("the oracle knows the handle");
-        self.live.swap_remove(index);
-        self.freed.insert(id);
-        self.stale.push(id);
-    }
-
-    /// What any number is as a handle.
-    pub(crate) fn look_up(&self, id: u64) -> Result<Place, Error> {
-        match self.places.get(&id) {
-            Some(&place) => Ok(place),
-            None if self.freed.contains(&id) => Err(Error::StaleHandle),
-            None => Err(Error::ForeignHandle),
-        }
     }
 }
 

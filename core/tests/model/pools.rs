@@ -1,10 +1,15 @@
 //! The model of an allocator: the ranges and counters of its pools, and what its device has done for them.
 
+use crate::budget::Shared;
 use crate::device::{Event, Events};
-use crate::oracle::{Books, Checked, Figures, Handles, Page, Shown, check_bound, ensure};
-use crate::rules::{Rules, malformed, reported};
+use crate::handles::Handles;
+use crate::oracle::{Books, Checked, Figures, Page, Shown, check_bound, ensure};
+use crate::refusals::Refusals;
+use crate::rules::{Rules, reported};
 use crate::shapes::Shape;
+use crate::waits::Waits;
 use slicepool_core::{Error, Request, Statistics};
+use std::collections::VecDeque;
 use std::ops::Range;
 
 /// A page that the device refused to take back.
@@ -21,6 +26,9 @@ pub(crate) struct Pool {
     pub(crate) books: Books,
     /// The one that has been stuck the longest first.
     pub(crate) stuck: Vec<Stuck>,
+    pub(crate) refusals: Refusals,
+    /// Handles of slices that wait for nothing but to be overwritten, and for another try at that.
+    pub(crate) to_scrub: VecDeque<u64>,
     /// Checks of age so far, and the count of allocations at which the next is due.
     pub(crate) checks: u64,
     pub(crate) next_check: u64,
@@ -36,6 +44,8 @@ impl Pool {
             rules,
             books: Books::new(rules.granule, rules.whole_pages()),
             stuck: Vec::new(),
+            refusals: Refusals::default(),
+            to_scrub: VecDeque::new(),
             checks: 0,
             next_check: rules.interval.unwrap_or(u64::MAX),
             reserved_peak: 0,
@@ -85,8 +95,11 @@ impl Pool {
 /// All pools.
 #[derive(Clone, Debug)]
 pub(crate) struct Model {
+    /// Those of the list, and last that of persistent slices.
     pub(crate) pools: Vec<Pool>,
     pub(crate) handles: Handles,
+    pub(crate) waits: Waits,
+    pub(crate) can_fill: bool,
     /// Counts slices freed, to tell which page has been idle the longest.
     pub(crate) clock: u64,
     /// Slices ever handed out.
@@ -95,6 +108,12 @@ pub(crate) struct Model {
     pub(crate) next_look: u64,
     /// Pages ever taken into use.
     pub(crate) next_serial: u64,
+    /// What may be held. Figures have 64 bits, so that is a limit too.
+    pub(crate) max_bytes: u64,
+    pub(crate) max_pages: u32,
+    pub(crate) shared: Option<Shared>,
+    /// Counts what may mean that the device has memory again.
+    pub(crate) returns: u64,
     reserved_peak: u64,
     pages_peak: u32,
 }
@@ -106,10 +125,16 @@ impl Model {
         Self {
             pools,
             handles: Handles::default(),
+            waits: Waits::default(),
+            can_fill: shape.can_fill,
             clock: 0,
             allocations: 0,
             next_look,
             next_serial: 0,
+            max_bytes: shape.max_bytes.unwrap_or(u64::MAX),
+            max_pages: shape.max_pages.unwrap_or(u32::MAX),
+            shared: shape.shared.map(Shared::new),
+            returns: 0,
             reserved_peak: 0,
             pages_peak: 0,
         }
@@ -117,20 +142,49 @@ impl Model {
 
     // ---- what to expect
 
+    /// How many pools the list has.
+    pub(crate) fn listed(&self) -> usize {
+        self.pools.len() - 1
+    }
+
     /// Indices of the pools that a request may go to.
     pub(crate) fn route(&self, request: &Request) -> Range<usize> {
-        request.pool.map_or(0..self.pools.len(), |only| only as usize..only as usize + 1)
+        match request.pool {
+            _ if request.persistent => self.listed()..self.pools.len(),
+            None => 0..self.listed(),
+            Some(only) => only as usize..only as usize + 1,
+        }
     }
 
     /// The error for a request that can never be served.
     pub(crate) fn refusal(&self, request: &Request) -> Option<Error> {
-        let malformed = malformed(request, self.pools.len());
-        if malformed.is_some() {
-            return malformed;
+        if !request.alignment.is_power_of_two() {
+            return Some(Error::InvalidArgument { field: c"alignment", value: request.alignment });
+        }
+        if (request.zero || request.scrub) && !self.can_fill {
+            return Some(Error::NotSupported { what: c"fill" });
+        }
+        let wrong = request.pool.filter(|&pool| request.persistent || pool as usize >= self.listed());
+        if let Some(pool) = wrong {
+            return Some(Error::InvalidArgument { field: c"pool", value: u64::from(pool) });
         }
         let pools = &self.pools[self.route(request)];
         let refusals: Vec<Error> = pools.iter().filter_map(|pool| pool.rules.refusal(request)).collect();
         (refusals.len() == pools.len()).then(|| reported(&refusals))
+    }
+
+    /// Other pools are in place of those of the list, which held nothing. Persistent slices stay, and so do the limits;
+    /// figures and peaks begin anew.
+    pub(crate) fn replace_pools(&mut self, rules: &[Rules]) {
+        let persistent = self.listed();
+        self.handles.forget_freed(|pool| pool == persistent);
+        for (pool, &rules) in self.pools.iter_mut().zip(rules) {
+            *pool = Pool::new(rules);
+        }
+        self.allocations = 0;
+        self.next_look = self.pools.iter().map(|pool| pool.next_check).min().unwrap_or(u64::MAX);
+        (self.reserved_peak, self.pages_peak) = (0, 0);
+        self.note_peaks(persistent);
     }
 
     // ---- what the device has done
@@ -182,7 +236,11 @@ impl Model {
             }
         };
         match refusal {
-            None => pool.returned += 1,
+            None => {
+                pool.returned += 1;
+                self.returns += 1;
+                self.note_released();
+            }
             Some(_) => pool.stuck.push(Stuck { handle, size, index }),
         }
         Ok(refusal)
@@ -200,16 +258,6 @@ impl Model {
         self.pools.iter().position(|pool| pool.books.pages.contains_key(&handle))
     }
 
-    // ---- freeing
-
-    pub(crate) fn free(&mut self, id: u64) {
-        if let Ok(place) = self.handles.look_up(id) {
-            self.clock += 1;
-            self.pools[place.pool].books.remove(place.page, place.offset, self.clock);
-            self.handles.remove(id);
-        }
-    }
-
     // ---- figures
 
     /// Whether a pool's figures are those of the model, and its walk shows what the model holds.
@@ -220,6 +268,7 @@ impl Model {
         expected.reserved = pool.reserved();
         expected.in_use = figures.in_use;
         expected.padding = figures.padding;
+        expected.pending = figures.pending;
         expected.free = figures.free;
         expected.stuck = pool.stuck_bytes();
         expected.reserved_peak = pool.reserved_peak;
@@ -230,6 +279,7 @@ impl Model {
         expected.device_allocations = pool.taken;
         expected.device_deallocations = pool.returned;
         expected.slices = figures.slices;
+        expected.slices_pending = figures.slices_pending;
         expected.free_ranges = figures.free_ranges;
         expected.pages = figures.pages;
         expected.pages_idle = figures.pages_idle;
@@ -252,6 +302,7 @@ impl Model {
         expected.reserved = add(|pool| pool.reserved);
         expected.in_use = add(|pool| pool.in_use);
         expected.padding = add(|pool| pool.padding);
+        expected.pending = add(|pool| pool.pending);
         expected.free = add(|pool| pool.free);
         expected.stuck = add(|pool| pool.stuck);
         expected.reserved_peak = self.reserved_peak;
@@ -262,6 +313,7 @@ impl Model {
         expected.device_allocations = add(|pool| pool.device_allocations);
         expected.device_deallocations = add(|pool| pool.device_deallocations);
         expected.slices = count(|pool| pool.slices);
+        expected.slices_pending = count(|pool| pool.slices_pending);
         expected.free_ranges = count(|pool| pool.free_ranges);
         expected.pages = count(|pool| pool.pages);
         expected.pages_idle = count(|pool| pool.pages_idle);

@@ -92,23 +92,16 @@ impl Rules {
     }
 }
 
-/// The error for a request that no pool whatever takes, in an allocator of so many pools.
-pub(crate) fn malformed(request: &Request, pools: usize) -> Option<Error> {
-    if !request.alignment.is_power_of_two() {
-        return Some(Error::InvalidArgument { field: c"alignment", value: request.alignment });
-    }
-    let wrong = request.pool.filter(|&pool| pool as usize >= pools)?;
-    Some(Error::InvalidArgument { field: c"pool", value: u64::from(wrong) })
-}
-
 /// Of the errors of several pools the one that is reported.
 pub(crate) fn reported(errors: &[Error]) -> Error {
     let rank = |error: &Error| match error {
         Error::OutOfHostMemory { .. } | Error::TooManySlices { .. } => 0,
         Error::OutOfDeviceMemory { .. } | Error::DeviceFailed { .. } => 1,
-        Error::PoolCapacityExceeded { .. } => 2,
-        Error::TooLarge { .. } => 4,
-        _ => 3,
+        Error::BudgetExceeded { .. } => 2,
+        Error::PageCountExceeded { .. } => 3,
+        Error::PoolCapacityExceeded { .. } => 4,
+        Error::TooLarge { .. } => 6,
+        _ => 5,
     };
     let limit = |error: &Error| if let Error::TooLarge { limit, .. } = *error { u64::MAX - limit } else { 0 };
     *errors.iter().min_by_key(|error| (rank(error), limit(error))).expect("there is a pool")

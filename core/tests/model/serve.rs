@@ -1,9 +1,11 @@
-//! What a request comes to: which memory that is held serves it, or which pages are asked for.
+//! What a request comes to: which memory that is held serves it, or what the device gives for it.
 
 use crate::device::{Event, Events};
-use crate::oracle::{Checked, Live, Place, check_error, ensure};
+use crate::handles::Place;
+use crate::oracle::{Checked, Live, check_error, ensure};
 use crate::pools::{Model, Pool};
-use crate::rules::{Kind, reported};
+use crate::rules::Kind;
+use crate::short::{Climbed, exact_largest};
 use slicepool_core::{Error, Request, Slice};
 
 /// How well memory that a pool holds serves a request.
@@ -37,17 +39,20 @@ impl Pool {
     }
 
     /// Whether a free page would serve that is too large as long as the device gives another.
-    fn serves_in_need(&self, request: &Request) -> bool {
+    pub(crate) fn serves_in_need(&self, request: &Request) -> bool {
         matches!(&self.rules.kind, Kind::Exclusive(exclusive)
             if self.accepts(request) && exclusive.reuses(&self.books, request.size, false).is_some())
     }
 
-    /// The idle page that has to go before the pool asks for another, when `given_back` bytes have gone for that already.
-    fn in_the_way(&self, request: &Request, given_back: u64) -> Option<u64> {
+    /// The idle page that has to go before the pool asks for another, when `given_back` bytes have gone for that
+    /// already.
+    pub(crate) fn in_the_way(&self, request: &Request, given_back: u64) -> Option<u64> {
         match &self.rules.kind {
             Kind::Sliced(sliced) if sliced.growth.is_some() => {
                 let oldest = self.books.oldest_idle().map(|(handle, _)| handle);
-                oldest.filter(|_| self.next_page(request).is_none_or(|page| given_back < page))
+                // As much as a page has that no cap makes smaller.
+                let usual = |_| sliced.usual_page(request.size, u128::from(self.reserved()));
+                oldest.filter(|_| self.next_page(request).map(usual).is_none_or(|page| given_back < page))
             }
             Kind::Direct(direct) => direct.in_the_way(&self.books, request.size, u128::from(self.reserved())),
             _ => None,
@@ -80,15 +85,8 @@ impl Pool {
     }
 }
 
-/// What came of asking the device on behalf of a request.
-struct Growth {
-    page: Option<u64>,
-    /// Why each pool of the route did not get one.
-    errors: Vec<Error>,
-}
-
 impl Model {
-    fn pools_for(&self, request: &Request) -> impl Iterator<Item = &Pool> {
+    pub(crate) fn pools_for(&self, request: &Request) -> impl Iterator<Item = &Pool> {
         self.pools[self.route(request)].iter()
     }
 
@@ -100,63 +98,105 @@ impl Model {
     /// A request had this answer, and `events` happened meanwhile.
     pub(crate) fn asked(&mut self, request: &Request, answer: Result<Slice, Error>, events: &mut Events) -> Checked {
         if let Some(expected) = self.refusal(request) {
+            // Whether the device is asked how far it is before that is not said.
+            if let Some(Event::Asked { .. }) = events.front() {
+                self.ask_for_progress(events)?;
+            }
             return match answer {
                 Ok(slice) => Err(format!("{request:?} was served by {slice:?} instead of {expected:?}")),
                 Err(error) => check_error(error, expected, 0),
             };
         }
-        let fits = self.fits(request);
         match answer {
-            Ok(slice) if fits && self.pools_for(request).any(|pool| pool.may_miss_a_fit(request)) => {
-                // Which way it went shows in the end.
-                let (before, events_before) = (self.clone(), events.clone());
-                if self.served_from_held(request, &slice, events).is_err() || !events.is_empty() {
-                    (*self, *events) = (before, events_before);
-                    self.served_by_growing(request, &slice, events, true)?;
-                }
+            Ok(slice) => {
+                self.served(request, &slice, events)?;
+                let refusal = if request.zero { self.filled(&slice, events)? } else { None };
+                ensure!(refusal.is_none(), "{slice:?} was handed out in spite of {refusal:?}");
                 Ok(())
             }
-            Ok(slice) if fits => self.served_from_held(request, &slice, events),
-            Ok(slice) => self.served_by_growing(request, &slice, events, false),
             Err(error) => {
-                ensure!(!fits, "{request:?} fits, but was refused: {error:?}");
-                let Growth { page, errors } = self.grow(request, events, false)?;
-                let in_need = self.pools_for(request).any(|pool| pool.serves_in_need(request));
-                ensure!(page.is_none() && !in_need, "{request:?} was refused though there was a page: {error:?}");
-                let expected = reported(&errors);
-                let exact =
-                    if let Error::PoolCapacityExceeded { largest_free, .. } = expected { largest_free } else { 0 };
-                check_error(error, expected, exact)
+                if let (true, Some(slice)) = (request.zero, Self::unfilled(events)) {
+                    return self.taken_back(request, &slice, error, events);
+                }
+                ensure!(!self.fits(request), "{request:?} fits, but was refused: {error:?}");
+                let Climbed::Refused(expected) = self.climb(request, None, events, false)? else {
+                    return Err(format!("{request:?} was refused though there was memory: {error:?}"));
+                };
+                check_error(error, expected, exact_largest(expected))
             }
         }
     }
 
+    /// A slice was placed for a request; whether in a page that was taken for it.
+    pub(crate) fn served(&mut self, request: &Request, slice: &Slice, events: &mut Events) -> Checked<bool> {
+        if !self.fits(request) {
+            return self.served_by_growing(request, slice, events, false);
+        }
+        if self.may_miss_a_fit(request) {
+            // Which way it went shows in the end.
+            let (before, events_before) = (self.clone(), events.clone());
+            let is_done = |event: Option<&Event>| matches!(event, None | Some(Event::Filled { .. }));
+            if self.served_from_held(request, slice, events).is_err() || !is_done(events.front()) {
+                (*self, *events) = (before, events_before);
+                return self.served_by_growing(request, slice, events, true);
+            }
+            return Ok(false);
+        }
+        self.served_from_held(request, slice, events)?;
+        Ok(false)
+    }
+
+    pub(crate) fn may_miss_a_fit(&self, request: &Request) -> bool {
+        self.pools_for(request).any(|pool| pool.may_miss_a_fit(request))
+    }
+
     fn served_from_held(&mut self, request: &Request, slice: &Slice, events: &mut Events) -> Checked {
-        let pool = self.check_held(request, slice)?;
-        let sooner = (self.route(request).start..pool).find(|&i| self.pools[i].serves(request) == Serves::AtOnce);
-        ensure!(sooner.is_none(), "pool {pool} served {request:?} and not pool {sooner:?}");
-        ensure!(self.pools[pool].serves(request) != Serves::No, "{slice:?} of pool {pool} does not fit {request:?}");
-        self.pools[pool].check_choice(request, slice, false)?;
+        self.check_choice(request, slice)?;
         self.place(request, slice, false)?;
         self.count_allocation(events)
     }
 
+    /// Whether it was right to serve a request in memory that was held.
+    fn check_choice(&self, request: &Request, slice: &Slice) -> Checked {
+        let pool = self.check_held(request, slice)?;
+        let sooner = (self.route(request).start..pool).find(|&i| self.pools[i].serves(request) == Serves::AtOnce);
+        ensure!(sooner.is_none(), "pool {pool} served {request:?} and not pool {sooner:?}");
+        ensure!(self.pools[pool].serves(request) != Serves::No, "{slice:?} of pool {pool} does not fit {request:?}");
+        self.pools[pool].check_choice(request, slice, false)
+    }
+
     /// `loosely`: memory that is held may also have been found on the way.
-    fn served_by_growing(&mut self, request: &Request, slice: &Slice, events: &mut Events, loosely: bool) -> Checked {
-        let Growth { page, .. } = self.grow(request, events, loosely)?;
-        if let Some(page) = page {
-            ensure!((slice.memory, slice.offset) == (page, 0), "{slice:?} is not at the start of the new page {page}");
-        } else {
-            // The device gave none: whatever holds the request is right, in the first pool that has something.
-            let pool = self.check_held(request, slice)?;
-            let sooner = (self.route(request).start..pool).find(|&i| self.pools[i].serves_in_need(request));
-            ensure!(loosely || sooner.is_none(), "pool {pool} served {request:?} and not pool {sooner:?}");
-            let in_need = self.pools[pool].serves_in_need(request);
-            ensure!(loosely || in_need, "{slice:?} of pool {pool} does not fit {request:?}");
-            self.pools[pool].check_choice(request, slice, in_need)?;
-        }
-        self.place(request, slice, page.is_some())?;
-        self.count_allocation(events)
+    fn served_by_growing(
+        &mut self,
+        request: &Request,
+        slice: &Slice,
+        events: &mut Events,
+        loosely: bool,
+    ) -> Checked<bool> {
+        let new_page = match self.climb(request, Some(slice), events, loosely)? {
+            Climbed::Page(page) => {
+                ensure!((slice.memory, slice.offset) == (page, 0), "{slice:?} is not at the start of new page {page}");
+                true
+            }
+            Climbed::Released => {
+                self.check_choice(request, slice)?;
+                false
+            }
+            Climbed::Held => {
+                // The device gave none: whatever holds the request is right, in the first pool that has something.
+                let pool = self.check_held(request, slice)?;
+                let sooner = (self.route(request).start..pool).find(|&i| self.pools[i].serves_in_need(request));
+                ensure!(loosely || sooner.is_none(), "pool {pool} served {request:?} and not pool {sooner:?}");
+                let in_need = self.pools[pool].serves_in_need(request);
+                ensure!(loosely || in_need, "{slice:?} of pool {pool} does not fit {request:?}");
+                self.pools[pool].check_choice(request, slice, in_need)?;
+                false
+            }
+            Climbed::Refused(error) => return Err(format!("{slice:?} in place of {error:?} for {request:?}")),
+        };
+        self.place(request, slice, new_page)?;
+        self.count_allocation(events)?;
+        Ok(new_page)
     }
 
     /// The pool of a slice in memory that was held.
@@ -181,63 +221,9 @@ impl Model {
             }
         }
         let id = slice.id.to_raw();
-        let live = Live { id, size: slice.size, requested: request.size };
+        let live = Live { scrub: request.scrub, ..Live::new(id, slice.size, request.size) };
         books.place(slice.memory, slice.offset, live, request.alignment)?;
         ensure!(slice.address % request.alignment == 0, "the address of {slice:?} is not aligned");
         self.handles.add(id, Place { pool, page: slice.memory, offset: slice.offset })
-    }
-
-    /// Each pool in turn asks for a page, until one gets it. `loosely`: or something else serves meanwhile.
-    fn grow(&mut self, request: &Request, events: &mut Events, loosely: bool) -> Checked<Growth> {
-        let mut errors = Vec::new();
-        for index in self.route(request) {
-            if let Some(error) = self.pools[index].rules.refusal(request) {
-                errors.push(error);
-                continue;
-            }
-            let mut given_back = 0;
-            while let Some(handle) = self.pools[index].in_the_way(request, given_back) {
-                given_back += self.pools[index].books.pages[&handle].size;
-                if loosely && !events.front().is_some_and(|event| event.is_return_of(handle)) {
-                    return Ok(Growth { page: None, errors });
-                }
-                self.page_leaves(index, handle, events)?;
-            }
-            let Some(size) = self.pools[index].next_page(request) else {
-                errors.push(self.at_the_cap(index, request));
-                continue;
-            };
-            if loosely && events.front().is_none_or(|event| event.request().is_none()) {
-                return Ok(Growth { page: None, errors });
-            }
-            let event = events.pop_front();
-            let asked = event.and_then(|event| event.request());
-            ensure!(asked == Some((index, size)), "no page of {size} bytes was asked for in pool {index}: {event:?}");
-            match event {
-                Some(Event::Page { handle, .. }) => {
-                    self.page_comes(index, handle, size)?;
-                    return Ok(Growth { page: Some(handle), errors });
-                }
-                Some(Event::BadPage { handle, error, .. }) => {
-                    self.bad_page_comes(index, handle, size, events)?;
-                    errors.push(error);
-                }
-                Some(Event::NoPage { error, .. }) => errors.push(error),
-                other => return Err(format!("{other:?} on behalf of {request:?}")),
-            }
-        }
-        Ok(Growth { page: None, errors })
-    }
-
-    fn at_the_cap(&self, index: usize, request: &Request) -> Error {
-        let pool = &self.pools[index];
-        Error::PoolCapacityExceeded {
-            size: request.size,
-            capacity: pool.rules.capacity(),
-            in_use: pool.books.in_use,
-            pending: 0,
-            largest_free: pool.books.largest_free(),
-            growths_in_flight: 0,
-        }
     }
 }

@@ -26,32 +26,38 @@ const fn of_kind(kind: KindShape, granule: u64) -> PoolShape {
 }
 
 /// Equal pages.
-const fn pool(page_size: u64, max_slice_size: u64, cap: Option<u64>, granule: u64) -> PoolShape {
+pub(crate) const fn pool(page_size: u64, max_slice_size: u64, cap: Option<u64>, granule: u64) -> PoolShape {
     near(NearPage::WhenUncapped, page_size, max_slice_size, cap, granule)
 }
 
-const fn near(near_page: NearPage, page_size: u64, max_slice_size: u64, cap: Option<u64>, granule: u64) -> PoolShape {
+pub(crate) const fn near(
+    near_page: NearPage,
+    page_size: u64,
+    max_slice_size: u64,
+    cap: Option<u64>,
+    granule: u64,
+) -> PoolShape {
     of_kind(KindShape::Sliced { page_size, max_slice_size, cap, near_page, max_page_size: None }, granule)
 }
 
 /// Pages that grow.
-const fn growing(page_size: u64, max_page_size: u64, cap: Option<u64>, granule: u64) -> PoolShape {
+pub(crate) const fn growing(page_size: u64, max_page_size: u64, cap: Option<u64>, granule: u64) -> PoolShape {
     let (max_slice_size, near_page) = (u64::MAX, NearPage::WhenUncapped);
     let max_page_size = Some(max_page_size);
     of_kind(KindShape::Sliced { page_size, max_slice_size, cap, near_page, max_page_size }, granule)
 }
 
-const fn exclusive(max_alloc_size: u64, granule: u64) -> PoolShape {
+pub(crate) const fn exclusive(max_alloc_size: u64, granule: u64) -> PoolShape {
     of_kind(KindShape::Exclusive { max_alloc_size }, granule)
 }
 
-const fn direct(reclaim_at: Option<u64>, granule: u64) -> PoolShape {
+pub(crate) const fn direct(reclaim_at: Option<u64>, granule: u64) -> PoolShape {
     of_kind(KindShape::Direct { reclaim_at }, granule)
 }
 
 impl PoolShape {
     /// The same with pages that age.
-    const fn ages(mut self, period: u64, keep_bytes: u64) -> Self {
+    pub(crate) const fn ages(mut self, period: u64, keep_bytes: u64) -> Self {
         self.dealloc_period = Some(period);
         self.keep_bytes = keep_bytes;
         self
@@ -77,40 +83,106 @@ pub(crate) struct Shape {
     pub(crate) pools: &'static [PoolShape],
     pub(crate) page_alignment: u64,
     pub(crate) max_page: u64,
+    pub(crate) max_bytes: Option<u64>,
+    pub(crate) max_pages: Option<u32>,
+    /// Bytes and pages of a budget that it shares.
+    pub(crate) shared: Option<(u64, u32)>,
     naming: Naming,
     device_bytes: u64,
+    /// Whether the device says how far its timelines are.
+    tells: bool,
+    /// Whether it fills memory.
+    pub(crate) can_fill: bool,
 }
 
-const fn shape(pools: &'static [PoolShape], page_alignment: u64, naming: Naming) -> Shape {
-    Shape { pools, page_alignment, max_page: u64::MAX, naming, device_bytes: 1 << 50 }
+pub(crate) const fn shape(pools: &'static [PoolShape], page_alignment: u64, naming: Naming) -> Shape {
+    Shape {
+        pools,
+        page_alignment,
+        max_page: u64::MAX,
+        max_bytes: None,
+        max_pages: None,
+        shared: None,
+        naming,
+        device_bytes: 1 << 50,
+        tells: false,
+        can_fill: false,
+    }
 }
 
 impl Shape {
     /// The same on a device with so many bytes: soon full.
-    const fn of(mut self, device_bytes: u64) -> Self {
+    pub(crate) const fn of(mut self, device_bytes: u64) -> Self {
         self.device_bytes = device_bytes;
         self
     }
 
     /// The same on a device with pages of so many bytes at most.
-    const fn up_to(mut self, max_page: u64) -> Self {
+    pub(crate) const fn up_to(mut self, max_page: u64) -> Self {
         self.max_page = max_page;
+        self
+    }
+
+    /// The same for an allocator that may hold so many bytes and pages.
+    pub(crate) const fn at_most(mut self, max_bytes: Option<u64>, max_pages: Option<u32>) -> Self {
+        (self.max_bytes, self.max_pages) = (max_bytes, max_pages);
+        self
+    }
+
+    /// The same on a device that can do more.
+    pub(crate) fn besides(mut self, tells: bool, can_fill: bool) -> Self {
+        self.tells |= tells;
+        self.can_fill |= can_fill;
+        self
+    }
+
+    /// The same with a budget of so many bytes and pages that it shares with another.
+    pub(crate) const fn shares(mut self, bytes: u64, pages: u32) -> Self {
+        self.shared = Some((bytes, pages));
+        self
+    }
+
+    /// The same on a device that says how far its timelines are.
+    pub(crate) const fn tells(mut self) -> Self {
+        self.tells = true;
+        self
+    }
+
+    /// The same on a device that fills memory.
+    pub(crate) const fn fills(mut self) -> Self {
+        self.can_fill = true;
         self
     }
 
     pub(crate) fn options(&self) -> (Vec<PoolOptions>, AllocatorOptions) {
         let memory_type = MemoryType::new(self.max_page, self.page_alignment);
         let pools = self.pools.iter().map(PoolShape::options);
-        (pools.collect(), AllocatorOptions::default().with_memory_type(memory_type))
+        let options = AllocatorOptions::default().with_memory_type(memory_type);
+        let options = options.with_max_bytes(self.max_bytes).with_max_pages(self.max_pages);
+        (pools.collect(), options.with_persistent_granule(self.persistent().granule))
     }
 
+    /// The pool of persistent slices.
+    fn persistent(&self) -> PoolShape {
+        direct(None, self.pools[0].granule)
+    }
+
+    /// The rules of the pools, and last those of the pool of persistent slices.
     pub(crate) fn rules(&self) -> Vec<Rules> {
-        self.pools.iter().map(|pool| Rules::new(pool, self)).collect()
+        self.pools.iter().chain([&self.persistent()]).map(|pool| Rules::new(pool, self)).collect()
+    }
+
+    /// The pools in another order: from the one of that place on, round and round.
+    pub(crate) fn rotated(&self, first: usize) -> (Vec<PoolOptions>, Vec<Rules>) {
+        let places = (0..self.pools.len()).map(|i| (i + first) % self.pools.len());
+        let pools: Vec<_> = places.map(|place| &self.pools[place]).collect();
+        let rules = pools.iter().map(|pool| Rules::new(pool, self));
+        (pools.iter().map(|pool| pool.options()).collect(), rules.collect())
     }
 
     pub(crate) fn device(&self) -> VirtualDevice {
         let alignments = self.rules().iter().map(|rules| rules.page_alignment).collect();
-        VirtualDevice::new(self.naming, self.device_bytes, alignments)
+        VirtualDevice::new(self.naming, self.device_bytes, alignments, self.tells, self.can_fill)
     }
 }
 

@@ -81,6 +81,12 @@ impl Sliced {
         (page != 0 && size <= page && page <= room).then_some(page as u64)
     }
 
+    /// Bytes of the next page if there were no cap.
+    pub(crate) fn usual_page(&self, size: u64, reserved: u128) -> u64 {
+        let size = u128::from(size).next_multiple_of(u128::from(self.granule));
+        self.growth.as_ref().map_or(self.page, |growth| self.grown_page(growth, size, reserved) as u64)
+    }
+
     /// The rule by which pages grow: as many slices as an eighth of what there is would hold, which is bent to a
     /// sixty-fourth from sixteen of the smallest pages on; but one alone from four of the smallest pages on.
     fn grown_page(&self, growth: &Growth, size: u128, reserved: u128) -> u128 {

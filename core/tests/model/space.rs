@@ -1,7 +1,8 @@
 //! Spaces against the model.
 
+use crate::handles::{Handles, Place};
 use crate::ops::{Alignment, Pick, Scale, Size, pick, request, size};
-use crate::oracle::{Books, Checked, Handles, Live, Page, Place, Shown, check_bound, check_error, ensure};
+use crate::oracle::{Books, Checked, Live, Page, Shown, check_bound, check_error, ensure};
 use crate::run::Case;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -185,7 +186,7 @@ impl Subject {
             Ok(SpaceSlice { id, offset, size: rounded }) => {
                 ensure!(fits, "{size} at {alignment} was served instead of {never:?}");
                 let id = id.to_raw();
-                self.books.place(PAGE, offset, Live { id, size: rounded, requested: size }, alignment)?;
+                self.books.place(PAGE, offset, Live::new(id, rounded, size), alignment)?;
                 self.handles.add(id, Place { pool: 0, page: PAGE, offset })
             }
             Err(error) => {
@@ -268,7 +269,7 @@ impl Subject {
     fn check_everything(&mut self, step: usize) -> Checked {
         let pieces = self.space.pieces().map(|piece| {
             let SpacePiece { id, offset, size } = piece;
-            Shown { page: PAGE, offset, size, id: id.map(SliceId::to_raw), requested: None }
+            Shown { page: PAGE, offset, size, id: id.map(SliceId::to_raw), pending: false, requested: None }
         });
         let figures = self.books.compare(&mut pieces.collect::<Vec<_>>())?;
         let found = self.space.statistics();
