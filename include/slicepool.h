@@ -751,8 +751,8 @@ uint32_t slicepool_sizeof_budget_statistics(void);
 #define SLICEPOOL_ALLOCATOR_VALIDATE 2
 
 /**
- * Everything is placed and counted as always, but the device is not called before slicepool_resolve() asks for a slice's
- * memory. For measuring what a program needs. Caps of pools hold; the other limits count only what has been resolved.
+ * Everything is placed and counted as always, but the device gives no memory before slicepool_resolve() asks for a slice's.
+ * For measuring what a program needs. Caps of pools hold; the other limits count only what has been resolved.
  */
 #define SLICEPOOL_ALLOCATOR_DRY_RUN 4
 
@@ -926,7 +926,7 @@ slicepool_result slicepool_allocator_abandon(struct slicepool_allocator *allocat
  *
  * @param failure  may be NULL
  * @return SLICEPOOL_ERROR_DEVICE_FAILED if the device refuses a page: the others have been given back, that one is
- *         kept and counted as stuck
+ *         kept and counted as stuck; as slicepool_collect() for slices that are still to be overwritten
  *
  * Threads: any. Cost: one device call a page, and a look at every pool.
  */
@@ -1214,8 +1214,8 @@ slicepool_result slicepool_free_after_many(slicepool_allocator *allocator,
  *
  * @param completed  UINT64_MAX: nothing will ever be waited for on this timeline, since its device is lost
  * @param failure    may be NULL
- * @return SLICEPOOL_ERROR_DEVICE_FAILED if the device did not overwrite a slice with SLICEPOOL_REQUEST_SCRUB, which stays
- *         pending and is tried again next time; SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY if the value cannot be remembered
+ * @return SLICEPOOL_ERROR_DEVICE_FAILED or SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY, as the device says, if it did not
+ *         overwrite a slice with SLICEPOOL_REQUEST_SCRUB, which stays pending and is tried again next time; SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY if the value cannot be remembered
  *         where nothing has ever waited on this timeline. Whatever is due has been released all the same
  *
  * Threads: any. Cost: constant for each slice that is released, at most 64 of them per lock hold; a look at every pool.
