@@ -76,7 +76,7 @@ canary keep_nothing model
 canary trim_pool_order model
 # Pages that have been given back count towards the peak of what is held.
 canary held_for_ever model
-# A slice that waits for less than the one before it goes before it.
+# A slice is released one value before the one it waits for.
 canary release_early model
 # A device that has no memory is asked again with every request.
 canary ask_for_ever model
