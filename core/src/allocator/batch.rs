@@ -163,7 +163,10 @@ impl<D: Device> Allocator<D> {
     ) -> Result<(), BatchError> {
         check_points(points).map_err(|error| BatchError { index: 0, error })?;
         // What each slice is promised when it is claimed, and gives up when it is freed.
-        let promise = self.cells().map(|cell| cell.pool.lock().tally(points).promise()).max().unwrap_or(0);
+        let promise = match points {
+            [] | [_] => 0,
+            _ => self.cells().map(|cell| cell.pool.lock().tally(points).promise()).max().unwrap_or(0),
+        };
         let batch = FreeMany { id, points, promise };
         if let Err(error) = self.for_each_slot(0..count, &batch, Step::Claim) {
             // Nothing but this call changes what it has claimed, so undoing cannot fail.

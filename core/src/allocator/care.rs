@@ -126,6 +126,10 @@ impl<D: Device> Allocator<D> {
     /// Does what has to be done with all slices of a pool that wait for that, once each.
     #[cold]
     pub(super) fn attend_all(&self, cell: &Cell, refusal: &mut Option<Error>) {
+        if !self.debugs && !self.device.can_fill() {
+            // No slice needs anything.
+            return;
+        }
         let waiting = cell.pool.lock().slicer.scrubs();
         for _ in 0..waiting {
             let next = cell.pool.lock().slicer.take_scrub();

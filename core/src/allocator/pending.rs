@@ -73,8 +73,9 @@ impl<D: Device> Allocator<D> {
     ///
     /// # Errors
     /// [`Error::DeviceFailed`] or [`Error::OutOfDeviceMemory`], as the device says, if it did not overwrite a slice that is
-    /// to be scrubbed: that one stays pending, and is tried again next time. [`Error::OutOfHostMemory`] if the value cannot be remembered in a pool in which nothing has
-    /// ever waited on this timeline. Whatever is due has been released all the same.
+    /// to be scrubbed: that one stays pending, and is tried again next time. [`Error::OutOfHostMemory`] if the value cannot
+    /// be remembered in a pool in which nothing has ever waited on this timeline. Whatever is due has been released all the
+    /// same.
     #[cold]
     pub fn collect(&self, timeline: u32, completed: u64) -> Result<(), Error> {
         let _in_flight = InFlight::new(&self.in_flight);
