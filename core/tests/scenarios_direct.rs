@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::books::{Snapshot, assert_agree};
+use common::books::assert_agree;
 use common::devices::{LedgerDevice, NONE_LEFT};
 use common::pools::{allocate, direct, options, over, place, touch};
 use common::random::Random;
