@@ -151,7 +151,7 @@ uint32_t slicepool_version(void);
 /** `allocate` answered SLICEPOOL_OK without filling in a handle. */
 #define SLICEPOOL_DEVICE_FAULT_NOT_FILLED 3
 
-/** The page's address is not aligned as asked; the page was given back. */
+/** The page's address, or where it has none its mapping, is not aligned as asked; the page was given back. */
 #define SLICEPOOL_DEVICE_FAULT_MISALIGNED 4
 
 /** The device gave out memory that is live already; it was not given back. */
@@ -241,7 +241,7 @@ typedef struct slicepool_page_request {
   uint32_t pool;
   /** Bytes, never 0. */
   uint64_t size;
-  /** The page's address must be a multiple of this, a power of two. */
+  /** The page's address, or where it has none its mapping, must be a multiple of this, a power of two. */
   uint64_t alignment;
 } slicepool_page_request;
 
@@ -358,7 +358,9 @@ typedef struct slicepool_point {
  * Fills memory with zeros. SLICEPOOL_OK: done, or ordered before everything that the program does with the memory from now
  * on; if `point`, which is all 0 before, was set: under way until that has been passed, for which the slice waits. A point
  * is for SLICEPOOL_FILL_SCRUB only; for SLICEPOOL_FILL_ZERO it counts as a failure. Anything else: not done. A new slice is
- * freed again then and its request refused; a freed one stays pending, and is tried again later.
+ * freed again then and its request refused; a freed one stays pending, and is tried again by the next slicepool_collect(),
+ * slicepool_trim() or free of many, but for those that are called while slices are being filled. Without host memory for
+ * a point, a freed slice is not filled before there is some.
  */
 typedef slicepool_result (*slicepool_device_fill_fn)(void *user_data,
                                                      const struct slicepool_fill_request *request,
@@ -656,7 +658,7 @@ typedef struct slicepool_budget_config {
 typedef struct slicepool_budget_statistics {
   /** sizeof(slicepool_budget_statistics), set by the caller. */
   uint32_t struct_size;
-  /** Reservations that were refused although the limits allow for them. Wraps. */
+  /** Reservations that were refused although the limits allow for them, and limits that were set below what is held. Wraps. */
   uint32_t pressure;
   /** Bytes that may be held; UINT64_MAX: any number. */
   uint64_t max_bytes;
@@ -957,8 +959,8 @@ uint32_t slicepool_sizeof_allocator_config(void);
 #define SLICEPOOL_REQUEST_IN_POOL 1
 
 /**
- * For what lives as long as the program: a device allocation of its own of exactly this size, so that no page of other
- * slices is kept by it. Freed, it serves requests of the same size with this flag, and only slicepool_cleanup() gives it
+ * For what lives as long as the program: a device allocation of its own of this size, rounded up to the granule, so that no
+ * page of other slices is kept by it. Not for size 0. Freed, it serves requests of the same size with this flag, and only slicepool_cleanup() gives it
  * back. Not together with SLICEPOOL_REQUEST_IN_POOL.
  */
 #define SLICEPOOL_REQUEST_PERSISTENT 2
@@ -1073,12 +1075,13 @@ slicepool_result slicepool_allocate_many(slicepool_allocator *allocator,
                                          struct slicepool_slice *slices);
 
 /**
- * Takes a slice back. Its page stays with the allocator until it is trimmed. Any thread may free what another
- * allocated.
+ * Takes a slice back. Its page stays with the allocator until it is trimmed, too old, or wanted: pages that hold nothing go
+ * back here only if another allocator that shares the budget wants memory. Any thread may free what another allocated.
  *
  * @param id  of a live slice; 0 is ignored
  * @return SLICEPOOL_ERROR_STALE_HANDLE if it has been freed before, SLICEPOOL_ERROR_FOREIGN_HANDLE if it was never
- *         this allocator's, SLICEPOOL_ERROR_MARGIN_DAMAGED; nothing changes then
+ *         this allocator's; nothing changes then. SLICEPOOL_ERROR_MARGIN_DAMAGED: the slice is live, its margin mended,
+ *         and the next free succeeds
  *
  * Threads: any. Cost: constant.
  */
@@ -1121,7 +1124,7 @@ slicepool_result slicepool_slice_get(slicepool_allocator *allocator,
  *                 much the pool takes
  * @return SLICEPOOL_ERROR_NO_ROOM if what follows it is in use; SLICEPOOL_ERROR_STALE_HANDLE;
  *         SLICEPOOL_ERROR_FOREIGN_HANDLE; SLICEPOOL_ERROR_INVALID_ARGUMENT; SLICEPOOL_ERROR_TOO_LARGE;
- *         SLICEPOOL_ERROR_NOT_SUPPORTED for slices with SLICEPOOL_REQUEST_SCRUB;
+ *         SLICEPOOL_ERROR_NOT_SUPPORTED for slices with SLICEPOOL_REQUEST_SCRUB; SLICEPOOL_ERROR_MARGIN_DAMAGED;
  *         SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY; the slice is unchanged then
  *
  * Threads: any. Cost: constant.
@@ -1228,6 +1231,8 @@ slicepool_result slicepool_collect(slicepool_allocator *allocator,
 /**
  * Forgets a timeline that will not be used again, so that its number can stand for another, which begins at 0.
  *
+ * A callback `completed` that is running meanwhile is not heard: its answer would be that of the old timeline.
+ *
  * @return SLICEPOOL_ERROR_BUSY while a slice waits for it; nothing has changed then
  *
  * Threads: any. Cost: a look at every pool.
@@ -1263,7 +1268,8 @@ slicepool_result slicepool_resolve(slicepool_allocator *allocator,
 
 /**
  * The pools of an allocator as its peaks have shown that they have to be: each pool of sliced pages with a cap of what it
- * held at most. One thread that makes the same calls again finds that everything fits. Other pools have no cap.
+ * held at most; of one page if it held nothing. One thread that makes the same calls again finds that everything fits.
+ * Other pools have no cap.
  *
  * @param pools     `capacity` structs, of which the first has its struct_size set; written only if the whole list fits;
  *                  may be NULL if capacity is 0

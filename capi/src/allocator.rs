@@ -194,7 +194,8 @@ unsafe fn create(
         Books::Block { .. } if host.has_memory => return Err(invalid(c"allocate", 0)),
         Books::Block { memory, bytes } => {
             let memory = NonNull::new(memory.cast()).ok_or_else(|| invalid(c"memory", 0))?;
-            let bytes = usize::try_from(bytes).map_err(|_| invalid(c"bytes", bytes))?;
+            let end = usize::try_from(bytes).ok().and_then(|bytes| memory.addr().get().checked_add(bytes));
+            let bytes = end.ok_or_else(|| invalid(c"bytes", bytes))? - memory.addr().get();
             // SAFETY: the contract of the public function.
             let block = unsafe { HostMemory::in_block(memory, bytes, lock) };
             // A block without room for its own books is one that is full from the start.

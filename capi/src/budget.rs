@@ -28,7 +28,7 @@ pub struct slicepool_budget_config {
 pub struct slicepool_budget_statistics {
     /// sizeof(slicepool_budget_statistics), set by the caller.
     pub struct_size: u32,
-    /// Reservations that were refused although the limits allow for them. Wraps.
+    /// Reservations that were refused although the limits allow for them, and limits that were set below what is held. Wraps.
     pub pressure: u32,
     /// Bytes that may be held; UINT64_MAX: any number.
     pub max_bytes: u64,

@@ -21,7 +21,7 @@ pub struct slicepool_page_request {
     pub pool: u32,
     /// Bytes, never 0.
     pub size: u64,
-    /// The page's address must be a multiple of this, a power of two.
+    /// The page's address, or where it has none its mapping, must be a multiple of this, a power of two.
     pub alignment: u64,
 }
 
@@ -142,7 +142,9 @@ pub struct slicepool_fill_request {
 /// Fills memory with zeros. SLICEPOOL_OK: done, or ordered before everything that the program does with the memory from now
 /// on; if `point`, which is all 0 before, was set: under way until that has been passed, for which the slice waits. A point
 /// is for SLICEPOOL_FILL_SCRUB only; for SLICEPOOL_FILL_ZERO it counts as a failure. Anything else: not done. A new slice is
-/// freed again then and its request refused; a freed one stays pending, and is tried again later.
+/// freed again then and its request refused; a freed one stays pending, and is tried again by the next slicepool_collect(),
+/// slicepool_trim() or free of many, but for those that are called while slices are being filled. Without host memory for
+/// a point, a freed slice is not filled before there is some.
 pub type slicepool_device_fill_fn = Option<
     unsafe extern "C" fn(
         user_data: *mut c_void,
@@ -333,6 +335,9 @@ impl Device for CallbackDevice {
         // SAFETY: the contract of `read`.
         let answer = unsafe { fill(self.user_data, &raw const request, &raw mut point) };
         judge(answer, answer)?;
+        if point.reserved != 0 {
+            return Err(DeviceError::UnknownResult(answer));
+        }
         Ok((point.value != 0).then(|| Point::new(point.timeline, point.value)))
     }
 }

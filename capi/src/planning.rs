@@ -5,6 +5,7 @@ use crate::allocator::{slicepool_allocator, validate};
 use crate::pool::{read_pools, slicepool_pool_options, write_pools};
 use crate::result::{finish, finish_with, slicepool_failure, slicepool_result};
 use crate::slice::{handle, slicepool_slice};
+use slicepool_core::PoolType;
 
 /// Gets the memory of a slice of a dry run from the device, and the whole of its page with it. Of a slice that has its
 /// memory, as it is in every other allocator, this is slicepool_slice_get().
@@ -42,7 +43,8 @@ pub unsafe extern "C" fn slicepool_resolve(
 }
 
 /// The pools of an allocator as its peaks have shown that they have to be: each pool of sliced pages with a cap of what it
-/// held at most. One thread that makes the same calls again finds that everything fits. Other pools have no cap.
+/// held at most; of one page if it held nothing. One thread that makes the same calls again finds that everything fits.
+/// Other pools have no cap.
 ///
 /// @param pools     `capacity` structs, of which the first has its struct_size set; written only if the whole list fits;
 ///                  may be NULL if capacity is 0
@@ -63,7 +65,14 @@ pub unsafe extern "C" fn slicepool_plan(
             let inner = slicepool_allocator::get(allocator)?;
             let mut list = slicepool_core::layout::PoolList::new();
             let mut reports = (0..inner.pool_count()).filter_map(|pool| inner.pool_report(pool));
-            reports.try_for_each(|report| list.push(&report.plan()))?;
+            reports.try_for_each(|report| {
+                let mut plan = report.plan();
+                if let PoolType::SlicedPages { page_size, max_pool_size: cap @ Some(0), .. } = &mut plan.pool_type {
+                    // 0 would mean that there is no cap.
+                    *cap = Some(*page_size);
+                }
+                list.push(&plan)
+            })?;
             write_pools(&list, pools, capacity, count)
         })()
     })

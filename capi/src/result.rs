@@ -56,7 +56,7 @@ pub const SLICEPOOL_DEVICE_FAULT_REPORTED: u32 = 1;
 pub const SLICEPOOL_DEVICE_FAULT_UNKNOWN_RESULT: u32 = 2;
 /// `allocate` answered SLICEPOOL_OK without filling in a handle.
 pub const SLICEPOOL_DEVICE_FAULT_NOT_FILLED: u32 = 3;
-/// The page's address is not aligned as asked; the page was given back.
+/// The page's address, or where it has none its mapping, is not aligned as asked; the page was given back.
 pub const SLICEPOOL_DEVICE_FAULT_MISALIGNED: u32 = 4;
 /// The device gave out memory that is live already; it was not given back.
 pub const SLICEPOOL_DEVICE_FAULT_DUPLICATE: u32 = 5;

@@ -9,8 +9,8 @@ use slicepool_core::{Error, Request, Slice, SliceId};
 
 /// Only the pool of the request's `pool` may serve it.
 pub const SLICEPOOL_REQUEST_IN_POOL: u32 = 1;
-/// For what lives as long as the program: a device allocation of its own of exactly this size, so that no page of other
-/// slices is kept by it. Freed, it serves requests of the same size with this flag, and only slicepool_cleanup() gives it
+/// For what lives as long as the program: a device allocation of its own of this size, rounded up to the granule, so that no
+/// page of other slices is kept by it. Not for size 0. Freed, it serves requests of the same size with this flag, and only slicepool_cleanup() gives it
 /// back. Not together with SLICEPOOL_REQUEST_IN_POOL.
 pub const SLICEPOOL_REQUEST_PERSISTENT: u32 = 2;
 /// The device fills the slice with zeros before it is handed out. Needs the callback `fill`.
@@ -258,12 +258,13 @@ pub unsafe extern "C" fn slicepool_allocate_many(
     }
 }
 
-/// Takes a slice back. Its page stays with the allocator until it is trimmed. Any thread may free what another
-/// allocated.
+/// Takes a slice back. Its page stays with the allocator until it is trimmed, too old, or wanted: pages that hold nothing go
+/// back here only if another allocator that shares the budget wants memory. Any thread may free what another allocated.
 ///
 /// @param id  of a live slice; 0 is ignored
 /// @return SLICEPOOL_ERROR_STALE_HANDLE if it has been freed before, SLICEPOOL_ERROR_FOREIGN_HANDLE if it was never
-///         this allocator's, SLICEPOOL_ERROR_MARGIN_DAMAGED; nothing changes then
+///         this allocator's; nothing changes then. SLICEPOOL_ERROR_MARGIN_DAMAGED: the slice is live, its margin mended,
+///         and the next free succeeds
 ///
 /// Threads: any. Cost: constant.
 #[unsafe(no_mangle)]
@@ -336,7 +337,7 @@ pub unsafe extern "C" fn slicepool_slice_get(
 ///                 much the pool takes
 /// @return SLICEPOOL_ERROR_NO_ROOM if what follows it is in use; SLICEPOOL_ERROR_STALE_HANDLE;
 ///         SLICEPOOL_ERROR_FOREIGN_HANDLE; SLICEPOOL_ERROR_INVALID_ARGUMENT; SLICEPOOL_ERROR_TOO_LARGE;
-///         SLICEPOOL_ERROR_NOT_SUPPORTED for slices with SLICEPOOL_REQUEST_SCRUB;
+///         SLICEPOOL_ERROR_NOT_SUPPORTED for slices with SLICEPOOL_REQUEST_SCRUB; SLICEPOOL_ERROR_MARGIN_DAMAGED;
 ///         SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY; the slice is unchanged then
 ///
 /// Threads: any. Cost: constant.

@@ -140,6 +140,8 @@ pub unsafe extern "C" fn slicepool_collect(
 
 /// Forgets a timeline that will not be used again, so that its number can stand for another, which begins at 0.
 ///
+/// A callback `completed` that is running meanwhile is not heard: its answer would be that of the old timeline.
+///
 /// @return SLICEPOOL_ERROR_BUSY while a slice waits for it; nothing has changed then
 ///
 /// Threads: any. Cost: a look at every pool.

@@ -17,6 +17,8 @@ pub(crate) struct Clock {
     pub(crate) ageing: Turn,
     /// For the call that gives pages back which others want.
     pub(crate) giving_way: Turn,
+    /// For the call that has slices overwritten which wait for that.
+    pub(crate) attending: Turn,
 }
 
 /// The right to give pages back for one reason, for one call at a time: others, and those that callbacks make, leave it
@@ -54,6 +56,7 @@ impl Clock {
             next_check: zero(),
             ageing: Turn::new(),
             giving_way: Turn::new(),
+            attending: Turn::new(),
         }
     }
 
@@ -64,6 +67,11 @@ impl Clock {
         self.allocations.store(now, Ordering::Relaxed);
         let left = self.next_check.load(Ordering::Relaxed).wrapping_sub(now);
         (left as i32 <= 0).then_some(now)
+    }
+
+    /// How many pages have become idle.
+    pub(crate) fn idle_events(&self) -> u32 {
+        self.idle_events.load(Ordering::Relaxed)
     }
 
     /// When a page becomes idle: later than all before it.

@@ -14,8 +14,8 @@ pub struct Request {
     pub alignment: u64,
     /// Index of the only pool that may serve the request; `None`: any that takes it, in order.
     pub pool: Option<u32>,
-    /// For what lives as long as the program: a device allocation of its own of exactly this size, so that no page of
-    /// other slices is kept by it. Freed, it serves requests of the same size that are persistent too, and only
+    /// For what lives as long as the program: a device allocation of its own of this size, rounded up to the granule, so that
+    /// no page of other slices is kept by it. Not for size 0. Freed, it serves requests of the same size that are persistent too, and only
     /// [`Allocator::cleanup`](crate::Allocator::cleanup) gives it back. No `pool` can be named with it.
     pub persistent: bool,
     /// The device fills the slice with zeros before it is handed out.

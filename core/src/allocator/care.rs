@@ -56,6 +56,7 @@ impl<D: Device> Allocator<D> {
     /// Frees a slice that nobody has seen, and gives its page back if that was taken for it.
     #[cold]
     fn undo(&self, cell: &Cell, id: SliceId, fresh: bool) {
+        let _in_flight = InFlight::new(&self.in_flight);
         let mut pool = cell.pool.lock();
         let Ok(slot) = pool.slicer.resolve_any(id) else { return };
         let page = pool.slicer.node(slot).page.get();
@@ -85,7 +86,17 @@ impl<D: Device> Allocator<D> {
     /// to be over. If it cannot be done, the slice waits for the next try.
     #[cold]
     pub(super) fn attend(&self, cell: &Cell, slot: u32, refusal: &mut Option<Error>) {
-        let pool = cell.pool.lock();
+        let mut pool = cell.pool.lock();
+        // What the device may answer with must not be lost for want of a node.
+        while !pool.slicer.has_spare_nodes(1) {
+            let more = self.add_nodes(cell, pool);
+            pool = cell.pool.lock();
+            if let Err(error) = more {
+                *refusal = Some(error);
+                return pool.slicer.enqueue_scrub(slot);
+            }
+        }
+        pool.slicer.promise_spare(1);
         let slice = pool.slice_of(slot);
         let scrub = pool.slicer.is_scrubbed(slot) && slice.memory != u64::MAX;
         drop(pool);
@@ -94,27 +105,16 @@ impl<D: Device> Allocator<D> {
         }
         let filled = if scrub { self.fill(cell, &slice, FillReason::Scrub) } else { Ok(None) };
         let mut pool = cell.pool.lock();
+        pool.slicer.release_spare(1);
         let point = match filled {
-            Ok(point) => point,
+            Ok(Some(point)) => point,
+            Ok(None) => return pool.release(slot, &self.clock),
             Err(error) => {
                 *refusal = Some(error);
                 return pool.slicer.enqueue_scrub(slot);
             }
         };
-        let Some(point) = point else { return pool.release(slot, &self.clock) };
-        let tally = loop {
-            let tally = pool.tally(&[point]);
-            if pool.slicer.has_spare_nodes(tally.nodes(1)) {
-                break tally;
-            }
-            let more = self.add_nodes(cell, pool);
-            pool = cell.pool.lock();
-            if let Err(error) = more {
-                // It will be overwritten once more.
-                *refusal = Some(error);
-                return pool.slicer.enqueue_scrub(slot);
-            }
-        };
+        let tally = pool.tally(&[point]);
         pool.slicer.clear_flags(slot);
         if tally.waits() {
             pool.wait(slot, &[point], &tally);
@@ -130,6 +130,8 @@ impl<D: Device> Allocator<D> {
             // No slice needs anything.
             return;
         }
+        // One call at a time, and callbacks leave it to that one: otherwise those that fail would be tried again by each.
+        let Some(_turn) = self.clock.attending.take() else { return };
         let waiting = cell.pool.lock().slicer.scrubs();
         for _ in 0..waiting {
             let next = cell.pool.lock().slicer.take_scrub();

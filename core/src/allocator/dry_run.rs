@@ -33,6 +33,11 @@ impl<D: Device> Allocator<D> {
             match self.resolve_once(cell, id) {
                 Ok(()) => {}
                 Err(error) => {
+                    let slice = cell.pool.lock().get(id)?;
+                    if slice.memory != u64::MAX {
+                        // Another thread has got it meanwhile.
+                        return Ok(slice);
+                    }
                     if !error.bytes_to_give_back().is_some_and(|wanted| self.give_back_for(wanted, &mut left)) {
                         return Err(match error {
                             Error::OutOfDeviceMemory { size, code } => Error::MappingFailed { size, code },

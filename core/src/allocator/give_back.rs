@@ -123,12 +123,21 @@ impl<D: Device> Allocator<D> {
     fn give_way(&self, budget: &Budget, pressure: u32) {
         // One call at a time, and callbacks leave it to that one.
         let Some(_turn) = self.clock.giving_way.take() else { return };
-        self.pressure.store(pressure, Ordering::Relaxed);
+        let events = self.clock.idle_events();
+        if self.gave_all_at.load(Ordering::Relaxed) == events && budget.is_short() {
+            // Nothing has become idle since everything was given.
+            return;
+        }
         let _in_flight = InFlight::new(&self.in_flight);
         for _ in 0..self.idle_pages() {
             if !budget.is_short() || self.give_oldest_back(0, &mut None).is_none() {
                 break;
             }
+        }
+        if budget.is_short() {
+            self.gave_all_at.store(events, Ordering::Relaxed);
+        } else {
+            self.pressure.store(pressure, Ordering::Relaxed);
         }
     }
 

@@ -84,11 +84,15 @@ pub struct Allocator<D: Device> {
     ledger: Lock<Ledger>,
     /// The pressure of the shared budget that has been given way to.
     pressure: AtomicU32,
+    /// How many pages had become idle when all of them were given and it was not enough.
+    gave_all_at: AtomicU32,
     /// Counts pages given back to the device, and whatever else may mean that it has memory again.
     returns: AtomicU32,
     /// Calls of [`Device::out_of_memory`] that are running, and of [`Device::completed`] by requests.
     pleas: AtomicU32,
     asking: AtomicU32,
+    /// Timelines that have been forgotten.
+    forgets: AtomicU32,
     /// Growths, and callbacks that are running: while there are any, the allocator cannot go away.
     in_flight: AtomicU32,
     /// Calls that are closing the allocator, or have closed it: if any, it takes no more pages.
@@ -153,9 +157,11 @@ impl<D: Device> Allocator<D> {
             clock,
             ledger: Lock::new(options.lock, Ledger::new(options.memory, account)),
             pressure: AtomicU32::new(options.budget.as_ref().map_or(0, Budget::pressure)),
+            gave_all_at: AtomicU32::new(u32::MAX),
             returns: AtomicU32::new(0),
             pleas: AtomicU32::new(0),
             asking: AtomicU32::new(0),
+            forgets: AtomicU32::new(0),
             in_flight: AtomicU32::new(0),
             closing: AtomicU32::new(0),
             options,

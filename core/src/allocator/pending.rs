@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::pool::pending::Released;
 use crate::slicer::timelines::Point;
 use crate::slots::SliceId;
+use crate::sync::Ordering;
 
 /// Points that a slice can wait for at most.
 pub(super) const MAX_POINTS: usize = 64;
@@ -78,10 +79,17 @@ impl<D: Device> Allocator<D> {
     /// same.
     #[cold]
     pub fn collect(&self, timeline: u32, completed: u64) -> Result<(), Error> {
+        self.collect_as_of(timeline, completed, None)
+    }
+
+    /// [`Allocator::collect`], but only while no timeline has been forgotten since there were `forgets` of them: the number
+    /// may stand for another one after that.
+    #[cold]
+    fn collect_as_of(&self, timeline: u32, completed: u64, forgets: Option<u32>) -> Result<(), Error> {
         let _in_flight = InFlight::new(&self.in_flight);
         let mut refusal = None;
         for cell in self.cells() {
-            if let Err(error) = self.collect_in(cell, timeline, completed) {
+            if let Err(error) = self.collect_in(cell, timeline, completed, forgets) {
                 refusal = Some(error);
             }
             self.attend_all(cell, &mut refusal);
@@ -91,9 +99,13 @@ impl<D: Device> Allocator<D> {
     }
 
     #[cold]
-    fn collect_in(&self, cell: &Cell, timeline: u32, completed: u64) -> Result<(), Error> {
+    fn collect_in(&self, cell: &Cell, timeline: u32, completed: u64, forgets: Option<u32>) -> Result<(), Error> {
         loop {
             let mut pool = cell.pool.lock();
+            // Forgetting counts before it comes to this pool, so under its lock nothing can come in between.
+            if forgets.is_some_and(|forgets| forgets != self.forgets.load(Ordering::Acquire)) {
+                return Ok(());
+            }
             let mut found = pool.slicer.find_timeline(timeline);
             if found == 0 {
                 if completed == 0 {
@@ -129,6 +141,8 @@ impl<D: Device> Allocator<D> {
         if self.cells().any(waited_for) {
             return Err(self.statistics().busy(0));
         }
+        // First of all: what the device is just being asked about it is no longer taken for an answer.
+        self.forgets.fetch_add(1, Ordering::AcqRel);
         for cell in self.cells() {
             let mut pool = cell.pool.lock();
             let found = pool.slicer.find_timeline(timeline);
@@ -148,7 +162,7 @@ impl<D: Device> Allocator<D> {
             loop {
                 let next = cell.pool.lock().slicer.next_timeline(at);
                 let Some((found, timeline, completed)) = next else { break };
-                self.collect_in(to, timeline, completed)?;
+                self.collect_in(to, timeline, completed, None)?;
                 at = found;
             }
         }
@@ -177,9 +191,10 @@ impl<D: Device> Allocator<D> {
                 }
                 asked[count % asked.len()] = timeline;
                 count += 1;
+                let forgets = self.forgets.load(Ordering::Acquire);
                 if let Some(completed) = self.device.completed(timeline) {
                     // What cannot be overwritten stays pending; the request goes on without it.
-                    let _ = self.collect(timeline, completed);
+                    let _ = self.collect_as_of(timeline, completed, Some(forgets));
                 }
             }
         }

@@ -139,10 +139,13 @@ impl<D: Device> Allocator<D> {
         }
         let mut left = None;
         loop {
-            match refusal.wanted {
-                Some(wanted) if self.give_back_for(wanted, &mut left) => refusal = Refusal::default(),
-                _ => return Err(refusal),
+            let Some(wanted) = refusal.wanted else { return Err(refusal) };
+            let in_flight = InFlight::new(&self.in_flight);
+            if !self.give_back_for(wanted, &mut left) {
+                return Err(refusal);
             }
+            drop(in_flight);
+            refusal = Refusal::default();
             if let Some(slice) = self.grow_any(route, request, fresh, &mut refusal) {
                 return Ok(slice);
             }

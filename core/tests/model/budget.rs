@@ -86,13 +86,17 @@ impl Model {
         if shared.seen == shared.pressure {
             return Ok(());
         }
-        shared.seen = shared.pressure;
         while let Some((pool, page)) = self.next_to_go(0) {
             let held = self.held();
             if !self.shared.as_ref().is_some_and(|shared| shared.is_short(held)) {
                 break;
             }
             self.page_leaves(pool, page, events)?;
+        }
+        // What was not enough is gone on with at the next call.
+        let held = self.held();
+        if let Some(shared) = self.shared.as_mut().filter(|shared| !shared.is_short(held)) {
+            shared.seen = shared.pressure;
         }
         Ok(())
     }
