@@ -24,7 +24,7 @@ impl<D: Device> Allocator<D> {
     pub fn resolve(&self, id: SliceId) -> Result<Slice, Error> {
         let cell = self.cell(id)?;
         let _in_flight = InFlight::new(&self.in_flight);
-        let mut left = None;
+        let (mut left, mut waited) = (None, 0);
         loop {
             let slice = cell.pool.lock().get(id)?;
             if slice.memory != u64::MAX {
@@ -37,6 +37,16 @@ impl<D: Device> Allocator<D> {
                     if slice.memory != u64::MAX {
                         // Another thread has got it meanwhile.
                         return Ok(slice);
+                    }
+                    // One that is just getting it may be what is in the way.
+                    let lock = cell.pool.kind();
+                    if waited < self.options.growth_wait_steps
+                        && self.in_flight.load(Ordering::Acquire) > 1
+                        && lock.is_shared()
+                    {
+                        lock.wait(waited);
+                        waited += 1;
+                        continue;
                     }
                     if !error.bytes_to_give_back().is_some_and(|wanted| self.give_back_for(wanted, &mut left)) {
                         return Err(match error {

@@ -91,8 +91,8 @@ pub struct Allocator<D: Device> {
     /// Calls of [`Device::out_of_memory`] that are running, and of [`Device::completed`] by requests.
     pleas: AtomicU32,
     asking: AtomicU32,
-    /// Timelines that have been forgotten.
-    forgets: AtomicU32,
+    /// Timelines that have been forgotten: those with the same last bits are counted together.
+    forgets: [AtomicU32; 16],
     /// Growths, and callbacks that are running: while there are any, the allocator cannot go away.
     in_flight: AtomicU32,
     /// Calls that are closing the allocator, or have closed it: if any, it takes no more pages.
@@ -161,7 +161,7 @@ impl<D: Device> Allocator<D> {
             returns: AtomicU32::new(0),
             pleas: AtomicU32::new(0),
             asking: AtomicU32::new(0),
-            forgets: AtomicU32::new(0),
+            forgets: [const { AtomicU32::new(0) }; 16],
             in_flight: AtomicU32::new(0),
             closing: AtomicU32::new(0),
             options,

@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::pool::pending::Released;
 use crate::slicer::timelines::Point;
 use crate::slots::SliceId;
-use crate::sync::Ordering;
+use crate::sync::{AtomicU32, Ordering};
 
 /// Points that a slice can wait for at most.
 pub(super) const MAX_POINTS: usize = 64;
@@ -82,8 +82,13 @@ impl<D: Device> Allocator<D> {
         self.collect_as_of(timeline, completed, None)
     }
 
-    /// [`Allocator::collect`], but only while no timeline has been forgotten since there were `forgets` of them: the number
-    /// may stand for another one after that.
+    /// How many timelines have been forgotten, this one or others like it.
+    fn forgets_like(&self, timeline: u32) -> &AtomicU32 {
+        &self.forgets[timeline as usize % self.forgets.len()]
+    }
+
+    /// [`Allocator::collect`], but only while nothing like this timeline has been forgotten since there were `forgets` of
+    /// them: the number may stand for another one after that.
     #[cold]
     fn collect_as_of(&self, timeline: u32, completed: u64, forgets: Option<u32>) -> Result<(), Error> {
         let _in_flight = InFlight::new(&self.in_flight);
@@ -103,7 +108,7 @@ impl<D: Device> Allocator<D> {
         loop {
             let mut pool = cell.pool.lock();
             // Forgetting counts before it comes to this pool, so under its lock nothing can come in between.
-            if forgets.is_some_and(|forgets| forgets != self.forgets.load(Ordering::Acquire)) {
+            if forgets.is_some_and(|forgets| forgets != self.forgets_like(timeline).load(Ordering::Acquire)) {
                 return Ok(());
             }
             let mut found = pool.slicer.find_timeline(timeline);
@@ -142,7 +147,7 @@ impl<D: Device> Allocator<D> {
             return Err(self.statistics().busy(0));
         }
         // First of all: what the device is just being asked about it is no longer taken for an answer.
-        self.forgets.fetch_add(1, Ordering::AcqRel);
+        self.forgets_like(timeline).fetch_add(1, Ordering::AcqRel);
         for cell in self.cells() {
             let mut pool = cell.pool.lock();
             let found = pool.slicer.find_timeline(timeline);
@@ -191,7 +196,7 @@ impl<D: Device> Allocator<D> {
                 }
                 asked[count % asked.len()] = timeline;
                 count += 1;
-                let forgets = self.forgets.load(Ordering::Acquire);
+                let forgets = self.forgets_like(timeline).load(Ordering::Acquire);
                 if let Some(completed) = self.device.completed(timeline) {
                     // What cannot be overwritten stays pending; the request goes on without it.
                     let _ = self.collect_as_of(timeline, completed, Some(forgets));
