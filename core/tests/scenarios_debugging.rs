@@ -189,7 +189,7 @@ fn exclusive_pages_take_what_they_take_without_a_margin() {
     allocator.free(slice.id).unwrap();
 }
 
-/// Pools 1: of sizes that nearly fill a page the limit is that of the page, as it is without margins.
+/// Of sizes that nearly fill a page the limit is that of the page, as it is without margins.
 #[test]
 fn the_largest_request_that_nearly_fills_a_page_is_a_margin_smaller_than_the_page() {
     for bytes in [0, 64] {
@@ -376,7 +376,7 @@ fn a_slice_that_is_resized_has_its_margin_behind_its_new_end() {
 
 // ---- memory that nobody sees
 
-/// Reliability: where memory is mapped. A virtual device has none: whoever touched it would crash.
+/// Where memory is mapped. A virtual device has none: whoever touched it would crash.
 #[test]
 fn memory_that_the_cpu_does_not_see_is_not_touched() {
     for (name, pool, request) in kinds() {

@@ -48,7 +48,7 @@ const fn point(timeline: u32, value: u64) -> Point {
 
 // ---- zeros for who asks
 
-/// Reliability: ZERO on allocate, whatever was there before; neighbours keep theirs.
+/// ZERO on allocate, whatever was there before; neighbours keep theirs.
 #[test]
 fn a_zeroed_slice_is_full_of_zeros_and_its_neighbours_are_not_touched() {
     for (name, pool) in KINDS {
@@ -114,7 +114,7 @@ fn refusals() -> [(Fill, Error); 4] {
     ]
 }
 
-/// Reliability: if filling fails, the slice is freed again; and the page goes that was taken for it.
+/// If filling fails, the slice is freed again; and the page goes that was taken for it.
 #[test]
 fn a_slice_that_cannot_be_zeroed_is_refused_and_nothing_has_changed() {
     for (name, pool) in KINDS.iter().cloned().chain([("persistent", direct(None))]) {
@@ -168,7 +168,7 @@ fn nothing_is_filled_in_a_dry_run_before_there_is_memory() {
 
 // ---- nothing for who comes after
 
-/// Reliability: SCRUB on free, before reuse.
+/// SCRUB on free, before reuse.
 #[test]
 fn a_scrubbed_slice_is_overwritten_when_it_is_freed_and_others_are_not() {
     for (name, pool) in KINDS {
@@ -212,7 +212,7 @@ fn a_slice_that_is_to_be_scrubbed_is_not_resized() {
 
 type Retry = fn(&Allocator<&Filler>) -> Result<(), Error>;
 
-/// Reliability: on which the slice stays pending.
+/// On which the slice stays pending.
 #[test]
 fn a_slice_that_cannot_be_scrubbed_waits_and_serves_nobody_until_it_is() {
     let retries: [Retry; 3] = [|it| it.trim(0), |it| it.collect(9, 0), |it| it.cleanup()];
@@ -372,7 +372,7 @@ fn a_batch_is_scrubbed_slice_by_slice_and_what_cannot_be_waits() {
 
 // ---- the end
 
-/// DESIGN: a flag forces it.
+/// A flag forces it.
 #[test]
 fn closing_by_force_scrubs_what_it_can_and_gives_everything_back() {
     for fill in [Fill::Now, Fill::Never(DeviceError::Failed(3)), Fill::Until(point(1, 1))] {
@@ -409,7 +409,7 @@ fn dropping_an_allocator_scrubs_its_slices_and_abandoning_it_does_not() {
     device.ledger.write_off();
 }
 
-/// DESIGN: no lock is held, and destroy and install are busy.
+/// No lock is held, and destroy and install are busy.
 #[test]
 fn callbacks_that_fill_may_use_the_allocator_but_not_close_it_or_replace_its_pools() {
     let allocator = Arc::new(Allocator::try_new(Filler::new(), &[sliced(M, M, None)], options()).unwrap());

@@ -142,7 +142,7 @@ fn handles_of_spaces_and_allocators_are_foreign_to_each_other() {
     assert_agree(&allocator, &device);
 }
 
-/// Reliability: random numbers are refused.
+/// Random numbers are refused.
 #[test]
 fn numbers_that_are_nobodys_handles_are_refused() {
     let mut random = Random::with_seed_or(37);

@@ -52,7 +52,7 @@ fn live_through(pools: &[PoolOptions], device: &LedgerDevice, host: &HostLedger)
     allocator.destroy().map(drop).map_err(|(_, error)| error)
 }
 
-/// Reliability: host memory goes back, whatever happens.
+/// Host memory goes back, whatever happens.
 #[test]
 fn all_host_memory_and_all_pages_are_given_back_at_the_end() {
     for pools in lists() {
@@ -66,7 +66,7 @@ fn all_host_memory_and_all_pages_are_given_back_at_the_end() {
     }
 }
 
-/// Reliability: the k-th host allocation fails, for every k, once and from then on; the allocator is dropped there.
+/// The k-th host allocation fails, for every k, once and from then on; the allocator is dropped there.
 #[test]
 fn an_allocator_that_host_memory_fails_anywhere_leaks_nothing() {
     for pools in lists() {
@@ -131,7 +131,7 @@ fn the_steady_path_asks_for_no_host_memory() {
 }
 // ---- failing host memory
 
-/// Reliability: for every k, the k-th host allocation of a call fails, once and from then on. Nothing has changed then,
+/// For every k, the k-th host allocation of a call fails, once and from then on. Nothing has changed then,
 /// and the same call succeeds afterwards.
 fn fail_each_host_allocation(
     pools: &[PoolOptions],
@@ -173,7 +173,7 @@ fn fail_each_host_allocation(
     failures
 }
 
-/// Reliability: creation.
+/// Creation.
 #[test]
 fn creation_that_host_memory_fails_is_refused_and_leaves_nothing_behind() {
     for k in 1.. {
@@ -349,7 +349,7 @@ fn a_resize_that_host_memory_fails_changes_nothing_and_can_be_tried_again() {
     assert!(failures >= 4, "{failures}");
 }
 
-/// Reliability: freeing and giving back need no host memory at all.
+/// Freeing and giving back need no host memory at all.
 #[test]
 fn freeing_trimming_and_destroying_ask_for_no_host_memory() {
     let host = HostLedger::new();

@@ -49,7 +49,7 @@ fn pools_that_are_in_use_stay_and_those_that_hold_nothing_are_replaced() {
     allocator.free(slice.id).unwrap();
 }
 
-/// Pools 5: slices of no bytes, and those that wait, count.
+/// Slices of no bytes, and those that wait, count.
 #[test]
 fn the_bytes_of_pools_in_use_are_those_of_live_and_waiting_slices_as_they_lie() {
     let device = LedgerDevice::new();
@@ -92,7 +92,7 @@ fn pools_that_cannot_work_are_refused_and_the_old_ones_stay() {
     assert_held(&allocator, &device);
 }
 
-/// Pools 5: the persistent pool stays.
+/// The persistent pool stays.
 #[test]
 fn persistent_slices_are_not_in_the_way_and_stay_as_they_are() {
     let budget = Budget::try_new(HostMemory::global(), LockKind::spin(), Some(9 * M), None).unwrap();
@@ -137,7 +137,7 @@ fn handles_of_the_old_pools_are_foreign_from_then_on() {
     free_all(&allocator, &new);
 }
 
-/// Pools 5: resets peaks.
+/// Resets peaks.
 #[test]
 fn figures_and_peaks_begin_anew_but_for_persistent_slices() {
     let device = LedgerDevice::new();
@@ -200,7 +200,7 @@ fn what_a_timeline_has_completed_is_known_to_new_pools() {
     assert_eq!(allocator.statistics().slices_pending, 0, "the point had been passed");
 }
 
-/// Reliability: a page that is not taken back.
+/// A page that is not taken back.
 #[test]
 fn a_device_that_refuses_a_page_keeps_the_old_pools_until_it_takes_it() {
     let device = LedgerDevice::new();
@@ -223,7 +223,7 @@ fn a_device_that_refuses_a_page_keeps_the_old_pools_until_it_takes_it() {
     assert_eq!((allocator.pool_count(), device.pages(), allocator.statistics().reserved), (1, 0, 0));
 }
 
-/// Pools 5: a callback in flight is busy.
+/// A callback in flight is busy.
 #[test]
 fn pools_are_not_replaced_from_within_a_callback() {
     let asked = Arc::new(AtomicU32::new(0));
@@ -247,7 +247,7 @@ fn pools_are_not_replaced_from_within_a_callback() {
     assert_eq!((asked.load(Ordering::Relaxed), allocator.statistics().pages), (4, 0));
 }
 
-/// Pools 5: a growth in flight is busy.
+/// A growth in flight is busy.
 #[test]
 fn pools_are_not_replaced_while_one_of_them_grows() {
     let (gate, reached, open) = Gate::new();

@@ -88,7 +88,7 @@ fn a_free_persistent_slice_serves_its_exact_size_again_and_no_other() {
     assert_eq!(keep(&allocator, 1025).memory, other.memory);
 }
 
-/// Pools 6: it never pins a shared page, and no shared page serves it.
+/// It never pins a shared page, and no shared page serves it.
 #[test]
 fn persistent_slices_and_others_never_serve_each_other() {
     for pool in [direct(None), exclusive(M), sliced(M, M, None)] {
@@ -123,7 +123,7 @@ fn persistent_requests_have_limits_and_alignments_of_their_own() {
     allocator.free(slice.id).unwrap();
 }
 
-/// Pools 6: a request flag, with no pool named.
+/// A request flag, with no pool named.
 #[test]
 fn a_persistent_request_that_names_a_pool_is_refused() {
     let device = LedgerDevice::new();
@@ -191,7 +191,7 @@ fn the_pool_of_persistent_slices_has_a_name_of_its_own() {
 
 // ---- when they go back
 
-/// DESIGN: pages go back by age, the persistent pool excepted.
+/// Pages go back by age, the persistent pool excepted.
 #[test]
 fn persistent_slices_that_are_free_do_not_age() {
     let device = LedgerDevice::new();
@@ -231,7 +231,7 @@ fn a_trim_neither_takes_nor_counts_persistent_slices() {
     allocator.close(LiveSlices::Free).unwrap();
 }
 
-/// DESIGN: of the ladder, the persistent pool is no rung.
+/// Of the ladder, the persistent pool is no rung.
 #[test]
 fn persistent_slices_do_not_go_back_to_make_room_for_others() {
     let device = LedgerDevice::new();
@@ -293,7 +293,7 @@ fn persistent_slices_count_in_limits_and_do_not_give_way_to_others_of_a_budget()
     assert_eq!(budget.statistics().bytes, 0);
 }
 
-/// Reliability: a device that refuses.
+/// A device that refuses.
 #[test]
 fn a_persistent_page_that_is_not_taken_back_is_stuck_until_the_next_trim() {
     let device = LedgerDevice::new();
@@ -311,7 +311,7 @@ fn a_persistent_page_that_is_not_taken_back_is_stuck_until_the_next_trim() {
     assert_held(&allocator, &device);
 }
 
-/// DESIGN: destroy with live slices.
+/// Destroy with live slices.
 #[test]
 fn an_allocator_with_live_persistent_slices_is_busy() {
     let device = LedgerDevice::new();
@@ -391,7 +391,7 @@ fn what_a_timeline_has_completed_is_known_to_the_first_persistent_slice() {
 
 // ---- the first of them
 
-/// Pools 6: whoever is first makes the pool.
+/// Whoever is first makes the pool.
 #[test]
 fn threads_that_ask_for_the_first_persistent_slice_at_once_share_one_pool() {
     let host = HostLedger::new();
@@ -417,7 +417,7 @@ fn threads_that_ask_for_the_first_persistent_slice_at_once_share_one_pool() {
     }
 }
 
-/// Reliability: host memory fails at each allocation for the first, once and from then on.
+/// Host memory fails at each allocation for the first, once and from then on.
 #[test]
 fn a_first_persistent_slice_that_host_memory_fails_changes_nothing_and_can_be_tried_again() {
     for for_ever in [false, true] {

@@ -68,7 +68,7 @@ fn a_persistent_slice_is_unmapped_until_it_is_resolved() {
     assert_held(&allocator, &device);
 }
 
-/// Pools 5: what a slice says before it has memory.
+/// What a slice says before it has memory.
 #[test]
 fn an_unresolved_slice_has_a_place_but_neither_memory_nor_an_address() {
     for (name, pool) in KINDS {
@@ -85,7 +85,7 @@ fn an_unresolved_slice_has_a_place_but_neither_memory_nor_an_address() {
     }
 }
 
-/// Pools 5: freeing and cleaning up, and whatever else gives pages back, calls no device for what it has never given.
+/// Freeing and cleaning up, and whatever else gives pages back, calls no device for what it has never given.
 #[test]
 fn unresolved_pages_come_and_go_without_a_device_call() {
     for (name, pool) in KINDS {
@@ -145,7 +145,7 @@ fn an_abandoned_dry_run_returns_to_its_budget_what_it_has_resolved() {
     device.write_off();
 }
 
-/// Pools 5: caps are charged at once.
+/// Caps are charged at once.
 #[test]
 fn the_cap_of_a_pool_holds_in_a_dry_run_too() {
     let device = LedgerDevice::new();
@@ -158,7 +158,7 @@ fn the_cap_of_a_pool_holds_in_a_dry_run_too() {
     allocator.close(LiveSlices::Free).unwrap();
 }
 
-/// Pools 5: the other limits are charged when the device is called.
+/// The other limits are charged when the device is called.
 #[test]
 fn limits_and_budgets_count_what_has_been_resolved_and_nothing_else() {
     let budget = Budget::try_new(HostMemory::global(), LockKind::spin(), Some(3 * M), Some(3)).unwrap();
@@ -271,7 +271,7 @@ fn live_through<D: Device>(allocator: &Allocator<D>, seed: u64) -> (Vec<(u64, u6
     (places, figures)
 }
 
-/// Pools 5: pools carve, count pages and peaks exactly as always.
+/// Pools carve, count pages and peaks exactly as always.
 #[test]
 fn a_dry_run_places_and_counts_as_the_same_calls_do_on_a_device() {
     let seed = Random::with_seed_or(13).any();
@@ -295,7 +295,7 @@ fn plan_of<D: Device>(allocator: &Allocator<D>) -> PoolOptions {
     allocator.pool_report(0).unwrap().plan()
 }
 
-/// Pools 5: a cap switches the rule for requests that nearly fill a page off, unless the plan says otherwise.
+/// A cap switches the rule for requests that nearly fill a page off, unless the plan says otherwise.
 #[test]
 fn a_slice_that_nearly_fills_a_page_fits_into_the_plan_that_comes_of_it() {
     let device = LedgerDevice::new();
@@ -313,7 +313,7 @@ fn a_slice_that_nearly_fills_a_page_fits_into_the_plan_that_comes_of_it() {
     assert!(matches!(real.allocate(&Request::new(25_601)), Err(Error::PoolCapacityExceeded { capacity: 32_000, .. })));
 }
 
-/// Pools 5: the cap is what was held at most, whatever is held now; the rest of the configuration stays.
+/// The cap is what was held at most, whatever is held now; the rest of the configuration stays.
 #[test]
 fn a_plan_has_the_peak_as_its_cap_and_is_otherwise_the_same_pool() {
     let device = LedgerDevice::new();

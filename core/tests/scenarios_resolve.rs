@@ -21,7 +21,7 @@ fn dry<D: Device>(device: D, pools: &[PoolOptions]) -> Allocator<D> {
 
 // ---- what is resolved
 
-/// Pools 5: the whole page for sliced pages.
+/// The whole page for sliced pages.
 #[test]
 fn resolving_one_slice_of_a_sliced_page_resolves_all_of_that_page() {
     let device = LedgerDevice::new();
@@ -46,7 +46,7 @@ fn resolving_one_slice_of_a_sliced_page_resolves_all_of_that_page() {
     assert_eq!((device.given(), device.taken()), (1, 1));
 }
 
-/// Pools 5: the one slice otherwise; and the page is what the slice's pool would have asked for.
+/// The one slice otherwise; and the page is what the slice's pool would have asked for.
 #[test]
 fn resolving_asks_for_the_page_that_was_planned_whatever_the_kind() {
     for (name, pool) in KINDS {
@@ -96,7 +96,7 @@ fn handles_that_are_stale_or_foreign_are_not_resolved() {
 
 // ---- at the same time
 
-/// Pools 5: the loser returns its memory and uses the winner's.
+/// The loser returns its memory and uses the winner's.
 #[test]
 fn of_two_threads_that_resolve_a_page_one_gets_its_memory_and_the_other_gives_its_back() {
     let (gate, reached, open) = Gate::new();
@@ -169,7 +169,7 @@ fn resolve_with(mischief: Mischief) -> (Arc<Allocator<Reentrant>>, [Slice; 2], R
     (allocator, placed, answer)
 }
 
-/// Pools 5: the memory goes back and the answer is stale.
+/// The memory goes back and the answer is stale.
 #[test]
 fn a_slice_that_is_freed_while_it_is_resolved_is_stale_and_its_memory_goes_back() {
     let (allocator, slices, answer) = resolve_with(|allocator, slices| allocator.free(slices[0].id).unwrap());
@@ -223,7 +223,7 @@ fn a_callback_that_resolves_the_same_slice_wins() {
     assert_held(&allocator, ledger);
 }
 
-/// Reliability: a page that the device refuses to take back is kept, counted as stuck, and offered again.
+/// A page that the device refuses to take back is kept, counted as stuck, and offered again.
 #[test]
 fn memory_of_no_use_that_the_device_does_not_take_back_is_stuck_until_a_trim() {
     let lost: Mischief = |allocator, slices| {
@@ -256,7 +256,7 @@ fn memory_of_no_use_that_the_device_does_not_take_back_is_stuck_until_a_trim() {
     }
 }
 
-/// DESIGN: destroy while any callback of this allocator is in flight is busy.
+/// Destroy while any callback of this allocator is in flight is busy.
 #[test]
 fn an_allocator_is_not_closed_while_something_is_resolved() {
     let (allocator, _, answer) = resolve_with(|allocator, _| {
@@ -293,7 +293,7 @@ fn nothing_is_resolved_while_the_allocator_is_closed() {
 
 // ---- a device that does not
 
-/// Pools 5: a failure is MappingFailed and changes nothing.
+/// A failure is MappingFailed and changes nothing.
 #[test]
 fn a_plan_that_is_larger_than_the_device_is_not_mapped_and_stays_as_it_was() {
     for (name, pool) in KINDS {
@@ -373,7 +373,7 @@ fn an_older_idle_page_without_memory_does_not_keep_one_with_memory_from_going_ba
 
 type Answer = fn(&LedgerDevice, &PageRequest) -> Result<DeviceMemory, DeviceError>;
 
-/// Reliability: a device that answers nonsense.
+/// A device that answers nonsense.
 #[test]
 fn memory_that_cannot_be_used_is_refused_when_a_slice_is_resolved() {
     let fault = |fault, code| Error::DeviceFailed { fault, code };

@@ -436,7 +436,7 @@ fn cleanups_during_allocations_lose_no_slice_and_no_page() {
     assert_agree(&allocator, &device);
 }
 
-/// Reliability: one free of two is the one that counts, alone or in a batch.
+/// One free of two is the one that counts, alone or in a batch.
 #[test]
 fn of_two_threads_that_free_the_same_slice_one_succeeds() {
     let device = LedgerDevice::new();

@@ -190,7 +190,7 @@ fn cleanup_leaves_pages_with_live_slices_alone() {
     assert_agree(&allocator, &device);
 }
 
-/// Reliability: a device that refuses to take memory back.
+/// A device that refuses to take memory back.
 #[test]
 fn a_page_that_the_device_refuses_to_take_back_is_counted_as_stuck_and_tried_again() {
     let device = LedgerDevice::new();
@@ -222,7 +222,7 @@ fn a_page_that_the_device_refuses_to_take_back_is_counted_as_stuck_and_tried_aga
     assert_agree(&allocator, &device);
 }
 
-/// Reliability: the same at the end.
+/// The same at the end.
 #[test]
 fn destroy_tries_stuck_pages_again_and_hands_the_allocator_back_while_one_is_left() {
     let device = LedgerDevice::new();
@@ -238,7 +238,7 @@ fn destroy_tries_stuck_pages_again_and_hands_the_allocator_back_while_one_is_lef
     assert_eq!((device.pages(), device.taken()), (0, 2));
 }
 
-/// Reliability: dropping gives back what can be given back, stuck or live.
+/// Dropping gives back what can be given back, stuck or live.
 #[test]
 fn dropping_an_allocator_returns_live_idle_and_stuck_pages_alike() {
     let device = LedgerDevice::new();
@@ -253,7 +253,7 @@ fn dropping_an_allocator_returns_live_idle_and_stuck_pages_alike() {
     assert_eq!((device.pages(), device.taken()), (0, 3));
 }
 
-/// Reliability: a stuck page still counts against the cap, because the device still holds it for the pool.
+/// A stuck page still counts against the cap, because the device still holds it for the pool.
 #[test]
 fn stuck_pages_count_against_the_cap() {
     let device = LedgerDevice::new();
