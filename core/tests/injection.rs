@@ -1,4 +1,4 @@
-//! Reliability, row 7: the k-th device call and the k-th host allocation fail, for every k, once and from then on.
+//! Failure injection: the k-th device call and the k-th host allocation fail, for every k, once and from then on.
 //!
 //! Each time: the right error, the state as before, nothing leaked and nothing returned twice, and after a trim the same
 //! call succeeds.

@@ -74,7 +74,7 @@ fn a_zeroed_slice_is_full_of_zeros_and_its_neighbours_are_not_touched() {
     }
 }
 
-/// Pools 6 with it.
+/// Persistent slices with it.
 #[test]
 fn a_persistent_slice_is_zeroed_each_time_it_is_asked_for_so() {
     let device = Filler::new();

@@ -344,7 +344,7 @@ fn plans_of_pools_without_pages_to_share_are_the_pools_themselves() {
     }
 }
 
-/// Pools 5, where pages grow: the same calls fit again.
+/// Where pages grow: the same calls fit again.
 #[test]
 fn a_plan_for_pages_that_grow_serves_the_same_calls_with_the_bytes_it_names() {
     for pool in [growing(64 * K, M), capped(growing(64 * K, M), 64 * M)] {
