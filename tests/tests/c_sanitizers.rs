@@ -93,6 +93,10 @@ fn has_sanitizers() -> bool {
     work.is_ok()
 }
 
+/// A child that is forked beside threads which allocate may find AddressSanitizer's own allocator locked for ever: it does
+/// not prepare for a fork as the C library does. The plain runs and valgrind have this test.
+const NOT_SANITIZED: &str = "a_child_abandons_while_threads_of_the_parent_were_at_work";
+
 fn run_sanitized(source: &'static str) {
     if !has_sanitizers() {
         return;
@@ -100,7 +104,7 @@ fn run_sanitized(source: &'static str) {
     let suite = Suite::checked(source);
     let program = suite.program(SANITIZE);
     let mut arguments = vec!["--divide".to_owned(), "200".to_owned()];
-    arguments.extend(tests_of(&suite));
+    arguments.extend(tests_of(&suite).into_iter().filter(|test| test != NOT_SANITIZED));
     let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
     run(&program, &arguments, Duration::from_secs(300));
     assert!(env::var_os("ASAN_OPTIONS").is_none(), "leaks are to be found");
