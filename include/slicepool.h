@@ -767,7 +767,10 @@ uint32_t slicepool_sizeof_budget_statistics(void);
 /** Destroy although slices are live or pending. Those with SLICEPOOL_REQUEST_SCRUB are overwritten if that works at once. */
 #define SLICEPOOL_DESTROY_FORCE 1
 
-/** Abandon in a forked child, which may release its parent's budgets besides: callbacks that the parent's threads were running at the fork do not count. */
+/**
+ * Abandon in a forked child, which may release its parent's budgets besides: callbacks that the parent's threads were
+ * running at the fork do not count.
+ */
 #define SLICEPOOL_ABANDON_FORKED 1
 
 /** Pools over one device. */
@@ -960,8 +963,8 @@ uint32_t slicepool_sizeof_allocator_config(void);
 
 /**
  * For what lives as long as the program: a device allocation of its own of this size, rounded up to the granule, so that no
- * page of other slices is kept by it. Not for size 0. Freed, it serves requests of the same size with this flag, and only slicepool_cleanup() gives it
- * back. Not together with SLICEPOOL_REQUEST_IN_POOL.
+ * page of other slices is kept by it. Not for size 0. Freed, it serves requests of the same size with this flag, and only
+ * slicepool_cleanup() gives it back. Not together with SLICEPOOL_REQUEST_IN_POOL.
  */
 #define SLICEPOOL_REQUEST_PERSISTENT 2
 
@@ -1042,9 +1045,9 @@ typedef struct slicepool_slice {
  * When memory that is held does not serve the request, these help, in this order: what the device says it is done with
  * (`completed`); a page from the device, in pools whose pages grow also a smaller one; a look at every free range that
  * could hold it; giving back pages that hold nothing, of any pool but that of persistent slices, those idle the longest
- * first; the callback
- * `out_of_memory`. After the device has had no memory for a page, it is not asked for one as large again for 64 requests
- * that fail, twice as many after the next refusal, unless a page was given back or the allocator trimmed.
+ * first; the callback `out_of_memory`. After the device has had no memory for a page, it is not asked for one as large
+ * again for 64 requests that fail, twice as many after the next refusal, unless a page was given back or the allocator
+ * trimmed.
  *
  * Threads: any. Cost: constant if memory that is held serves the request by its size class; otherwise a look at 64 free
  * ranges and one device call; and where no page can be had, a look at every free range that could hold it, 64 to 1,024 of

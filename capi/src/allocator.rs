@@ -30,7 +30,8 @@ pub const SLICEPOOL_ALLOCATOR_DEBUG_FILL: u32 = 8;
 
 /// Destroy although slices are live or pending. Those with SLICEPOOL_REQUEST_SCRUB are overwritten if that works at once.
 pub const SLICEPOOL_DESTROY_FORCE: u32 = 1;
-/// Abandon in a forked child, which may release its parent's budgets besides: callbacks that the parent's threads were running at the fork do not count.
+/// Abandon in a forked child, which may release its parent's budgets besides: callbacks that the parent's threads were
+/// running at the fork do not count.
 pub const SLICEPOOL_ABANDON_FORKED: u32 = 1;
 
 /// How an allocator is made. All zero but `struct_size` is a good start.

@@ -10,8 +10,8 @@ use slicepool_core::{Error, Request, Slice, SliceId};
 /// Only the pool of the request's `pool` may serve it.
 pub const SLICEPOOL_REQUEST_IN_POOL: u32 = 1;
 /// For what lives as long as the program: a device allocation of its own of this size, rounded up to the granule, so that no
-/// page of other slices is kept by it. Not for size 0. Freed, it serves requests of the same size with this flag, and only slicepool_cleanup() gives it
-/// back. Not together with SLICEPOOL_REQUEST_IN_POOL.
+/// page of other slices is kept by it. Not for size 0. Freed, it serves requests of the same size with this flag, and only
+/// slicepool_cleanup() gives it back. Not together with SLICEPOOL_REQUEST_IN_POOL.
 pub const SLICEPOOL_REQUEST_PERSISTENT: u32 = 2;
 /// The device fills the slice with zeros before it is handed out. Needs the callback `fill`.
 pub const SLICEPOOL_REQUEST_ZERO: u32 = 4;
@@ -166,9 +166,9 @@ pub(crate) fn handle(id: u64) -> Result<SliceId, Refusal> {
 /// When memory that is held does not serve the request, these help, in this order: what the device says it is done with
 /// (`completed`); a page from the device, in pools whose pages grow also a smaller one; a look at every free range that
 /// could hold it; giving back pages that hold nothing, of any pool but that of persistent slices, those idle the longest
-/// first; the callback
-/// `out_of_memory`. After the device has had no memory for a page, it is not asked for one as large again for 64 requests
-/// that fail, twice as many after the next refusal, unless a page was given back or the allocator trimmed.
+/// first; the callback `out_of_memory`. After the device has had no memory for a page, it is not asked for one as large
+/// again for 64 requests that fail, twice as many after the next refusal, unless a page was given back or the allocator
+/// trimmed.
 ///
 /// Threads: any. Cost: constant if memory that is held serves the request by its size class; otherwise a look at 64 free
 /// ranges and one device call; and where no page can be had, a look at every free range that could hold it, 64 to 1,024 of

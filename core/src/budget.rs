@@ -95,8 +95,13 @@ impl Account {
         if cfg!(slicepool_canary = "budget_leak") && self.pages > 3 {
             return;
         }
+        self.release_all(bytes, 1);
+    }
+
+    /// Returns what was reserved for so many pages.
+    fn release_all(&mut self, bytes: u64, pages: u32) {
         self.bytes -= bytes;
-        self.pages -= 1;
+        self.pages -= pages;
         if self.room() >= self.wanted {
             self.wanted = 0;
         }
@@ -189,6 +194,10 @@ impl Budget {
     pub fn set_limits(&self, max_bytes: Option<u64>, max_pages: Option<u32>) {
         let mut account = self.shared().account.lock();
         account.set_limits(max_bytes, max_pages);
+        // What can never be had any more, or can be had now, is not wanted.
+        if !account.allows(account.wanted) || account.room() >= account.wanted {
+            account.wanted = 0;
+        }
         let over = account.is_over();
         drop(account);
         if over {
@@ -238,9 +247,7 @@ impl Budget {
 
     /// Returns all that an owner has reserved: it does not exist any more.
     pub(crate) fn release_all(&self, (bytes, pages): (u64, u32)) {
-        let mut account = self.shared().account.lock();
-        account.bytes -= bytes;
-        account.pages -= pages;
+        self.shared().account.lock().release_all(bytes, pages);
     }
 
     /// Whether what was refused would be refused still.

@@ -70,6 +70,7 @@ impl Clock {
     }
 
     /// How many pages have become idle.
+    #[inline(always)]
     pub(crate) fn idle_events(&self) -> u32 {
         self.idle_events.load(Ordering::Relaxed)
     }

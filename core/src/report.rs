@@ -62,7 +62,8 @@ pub struct Statistics {
 }
 
 impl Statistics {
-    /// Adds a pool's figures to an allocator's, which keeps its own peaks of what it holds. No sum overflows, whatever a device claims to have.
+    /// Adds a pool's figures to an allocator's, which keeps its own peaks of what it holds. No sum overflows, whatever a
+    /// device claims to have.
     #[cold]
     #[inline(never)]
     pub(crate) fn add(&mut self, pool: &Statistics) {

@@ -3,36 +3,12 @@
 mod common;
 
 use common::books::assert_agree;
-use common::devices::{Asked, LoggedDevice, NONE_LEFT};
+use common::devices::{Asked, LoggedDevice};
 use common::pools::{KINDS, capped, direct, exclusive, full, growing, options, sliced};
+use common::short::{free_all, none_left, over, place, place_in};
 use common::{G, M};
 use slicepool_core::layout::{Properties, adaptive};
-use slicepool_core::{Allocator, AllocatorOptions, Error, Point, PoolOptions, Request, Slice, SliceId};
-
-type Short<'a> = Allocator<&'a LoggedDevice>;
-
-fn over<'a>(device: &'a LoggedDevice, pools: &[PoolOptions]) -> Short<'a> {
-    Allocator::try_new(device, pools, AllocatorOptions::default()).unwrap()
-}
-
-fn place(allocator: &Short, size: u64) -> Slice {
-    allocator.allocate(&Request::new(size)).unwrap()
-}
-
-fn place_in(allocator: &Short, size: u64, pool: u32) -> Slice {
-    allocator.allocate(&Request::new(size).in_pool(pool)).unwrap()
-}
-
-fn free_all<'a>(allocator: &Short, slices: impl IntoIterator<Item = &'a Slice>) {
-    for slice in slices {
-        allocator.free(slice.id).unwrap();
-    }
-}
-
-/// The error of a device that has nothing left.
-fn none_left(size: u64) -> Error {
-    Error::OutOfDeviceMemory { size, code: NONE_LEFT }
-}
+use slicepool_core::{Allocator, AllocatorOptions, Point, PoolOptions, Request, SliceId};
 
 // ---- the whole ladder
 

@@ -5,34 +5,10 @@ mod common;
 use common::books::{Snapshot, assert_agree};
 use common::devices::{Asked, LoggedDevice, NONE_LEFT};
 use common::pools::{KINDS, direct, exclusive, options, sliced};
+use common::short::{Short, free_all, none_left, over, place, place_in};
 use common::{G, K, M};
 use slicepool_core::layout::{Properties, adaptive};
-use slicepool_core::{Allocator, AllocatorOptions, DeviceError, DeviceFault, Error, PoolOptions, Request, Slice};
-
-type Short<'a> = Allocator<&'a LoggedDevice>;
-
-fn over<'a>(device: &'a LoggedDevice, pools: &[PoolOptions]) -> Short<'a> {
-    Allocator::try_new(device, pools, AllocatorOptions::default()).unwrap()
-}
-
-fn place(allocator: &Short, size: u64) -> Slice {
-    allocator.allocate(&Request::new(size)).unwrap()
-}
-
-fn place_in(allocator: &Short, size: u64, pool: u32) -> Slice {
-    allocator.allocate(&Request::new(size).in_pool(pool)).unwrap()
-}
-
-fn free_all<'a>(allocator: &Short, slices: impl IntoIterator<Item = &'a Slice>) {
-    for slice in slices {
-        allocator.free(slice.id).unwrap();
-    }
-}
-
-/// The error of a device that has nothing left.
-fn none_left(size: u64) -> Error {
-    Error::OutOfDeviceMemory { size, code: NONE_LEFT }
-}
+use slicepool_core::{Allocator, DeviceError, DeviceFault, Error, PoolOptions, Request};
 
 /// Sizes of the pages that the device was asked for.
 fn sizes(asked: &[Asked]) -> Vec<u64> {

@@ -202,3 +202,24 @@ fn pages_above_a_limit_that_fell_go_when_they_become_idle() {
     touch(&allocator, M);
     assert_eq!(device.bytes(), M);
 }
+
+/// Otherwise whatever becomes idle would go for it for ever.
+#[test]
+fn what_a_lower_limit_puts_out_of_reach_is_not_wanted_any_more() {
+    let device = LedgerDevice::new();
+    let budget = Budget::try_new(HostMemory::global(), LockKind::spin(), Some(4 * M), None).unwrap();
+    let make = || Allocator::try_new(&device, &[direct(None)], options().with_budget(&budget)).unwrap();
+    let (one, other) = (make(), make());
+    let held = place(&one, M);
+    assert!(matches!(other.allocate(&Request::new(4 * M)), Err(Error::BudgetExceeded { .. })));
+    budget.set_limits(Some(3 * M), None);
+    touch(&one, M);
+    assert_eq!((device.bytes(), one.statistics().pages_idle), (2 * M, 1));
+    one.free(held.id).unwrap();
+    assert_eq!(one.statistics().pages_idle, 2);
+    // Nor when the other has gone.
+    assert!(matches!(other.allocate(&Request::new(2 * M)), Err(Error::BudgetExceeded { .. })));
+    drop(one);
+    touch(&other, M);
+    assert_eq!(other.statistics().pages_idle, 1);
+}

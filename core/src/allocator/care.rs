@@ -87,8 +87,11 @@ impl<D: Device> Allocator<D> {
     #[cold]
     pub(super) fn attend(&self, cell: &Cell, slot: u32, refusal: &mut Option<Error>) {
         let mut pool = cell.pool.lock();
+        let slice = pool.slice_of(slot);
+        let scrub = pool.slicer.is_scrubbed(slot) && slice.memory != u64::MAX;
         // What the device may answer with must not be lost for want of a node.
-        while !pool.slicer.has_spare_nodes(1) {
+        let spare = u32::from(scrub);
+        while !pool.slicer.has_spare_nodes(spare) {
             let more = self.add_nodes(cell, pool);
             pool = cell.pool.lock();
             if let Err(error) = more {
@@ -96,16 +99,14 @@ impl<D: Device> Allocator<D> {
                 return pool.slicer.enqueue_scrub(slot);
             }
         }
-        pool.slicer.promise_spare(1);
-        let slice = pool.slice_of(slot);
-        let scrub = pool.slicer.is_scrubbed(slot) && slice.memory != u64::MAX;
+        pool.slicer.promise_spare(spare);
         drop(pool);
         if self.debugs {
             self.fill_mapped(slice.mapped, slice.size, Debugging::FREED);
         }
         let filled = if scrub { self.fill(cell, &slice, FillReason::Scrub) } else { Ok(None) };
         let mut pool = cell.pool.lock();
-        pool.slicer.release_spare(1);
+        pool.slicer.release_spare(spare);
         let point = match filled {
             Ok(Some(point)) => point,
             Ok(None) => return pool.release(slot, &self.clock),
@@ -205,9 +206,13 @@ impl<D: Device> Allocator<D> {
         Err(Error::MarginDamaged { memory: slice.memory, offset: slice.offset + slice.size + damaged as u64 })
     }
 
-    /// Whether nothing was written to any margin.
+    /// Verifies that nothing was written to the margins behind slices, where the CPU sees them: see
+    /// [`Debugging::margin`]. O(slots), with the lock held for one at a time.
+    ///
+    /// # Errors
+    /// [`Error::MarginDamaged`] for the first that was. It is mended, so that the next call tells of the next.
     #[cold]
-    pub(super) fn look_at_margins(&self) -> Result<(), Error> {
+    pub fn check_margins(&self) -> Result<(), Error> {
         for cell in self.cells() {
             let mut next = 1;
             loop {

@@ -111,7 +111,10 @@ impl<D: Device> Allocator<D> {
     pub(super) fn look_at_pressure(&self) {
         if let Some(budget) = &self.options.budget {
             let pressure = budget.pressure();
-            if pressure != self.pressure.load(Ordering::Relaxed) {
+            // Where everything was given and was not enough, it takes another idle page to go on.
+            if pressure != self.pressure.load(Ordering::Relaxed)
+                && self.clock.idle_events() != self.gave_all_at.load(Ordering::Relaxed)
+            {
                 self.give_way(budget, pressure);
             }
         }
@@ -124,10 +127,6 @@ impl<D: Device> Allocator<D> {
         // One call at a time, and callbacks leave it to that one.
         let Some(_turn) = self.clock.giving_way.take() else { return };
         let events = self.clock.idle_events();
-        if self.gave_all_at.load(Ordering::Relaxed) == events && budget.is_short() {
-            // Nothing has become idle since everything was given.
-            return;
-        }
         let _in_flight = InFlight::new(&self.in_flight);
         for _ in 0..self.idle_pages() {
             if !budget.is_short() || self.give_oldest_back(0, &mut None).is_none() {

@@ -190,15 +190,6 @@ impl<D: Device> Allocator<D> {
         report::write_allocator(out, &self.statistics(), self.pools.iter().map(Self::report_of), persistent)
     }
 
-    /// Verifies that nothing was written to the margins behind slices, where the CPU sees them: see
-    /// [`Debugging::margin`](crate::Debugging::margin). O(slots), with the lock held for one at a time.
-    ///
-    /// # Errors
-    /// [`Error::MarginDamaged`] for the first that was. It is mended, so that the next call tells of the next.
-    pub fn check_margins(&self) -> Result<(), Error> {
-        self.look_at_margins()
-    }
-
     /// Verifies every invariant of the books from scratch, for tests: which one does not hold. Holds each pool's lock
     /// for O(slots).
     pub fn check(&self) -> Result<(), &'static str> {

@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::metadata::Array;
 use crate::pool::{Pool, PoolOptions, Rules};
 use crate::slots::new_tags;
-use crate::sync::{Lock, Ordering};
+use crate::sync::{AtomicU32, Lock, Ordering};
 
 impl Cell {
     #[cold]
@@ -105,6 +105,7 @@ impl<D: Device> Allocator<D> {
         self.first_tag = first_tag;
         self.ages = next_check.is_some();
         self.clock.restart(next_check.unwrap_or(0));
+        self.gave_all_at = AtomicU32::new(u32::MAX);
         self.ledger.lock().held().forget_peaks();
         Ok(())
     }

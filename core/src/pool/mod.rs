@@ -465,35 +465,25 @@ impl Pool {
     /// Keeps a page that could be neither used nor given back, in place of the growth that got it.
     pub(crate) fn keep_refused_growth(&mut self, memory: DeviceMemory) {
         self.cancel_growth(memory.size);
-        self.note_device_allocation();
-        self.pages.add_stuck(memory);
-        self.note_reserved();
+        self.keep_stuck(memory);
     }
 
     /// A page of `bytes` was taken from the device and given back at once.
     pub(crate) fn cancel_returned_growth(&mut self, bytes: u64) {
         self.cancel_growth(bytes);
-        self.note_device_allocation();
-        self.device_deallocations += 1;
+        self.note_returned_memory();
     }
 
     fn note_device_allocation(&mut self) {
         self.device_allocations += 1;
     }
 
-    /// The live slices of a page that is cut or holds one.
+    /// The live slices of a page: those in the ring of its nodes.
     pub(crate) fn live_slices_of_page(&self, page: u32) -> impl Iterator<Item = Slice> + '_ {
         let edge = self.pages[page].edge();
-        let mut next = if self.rules.cuts() { self.slicer.node(edge).next.get() } else { edge };
-        let mut last = false;
-        let slots = core::iter::from_fn(move || {
-            let slot = next;
-            next = self.slicer.node(slot).next.get();
-            let done = last || (self.rules.cuts() && slot == edge);
-            last = !self.rules.cuts();
-            (!done).then_some(slot)
-        });
-        slots.filter(|&slot| self.slicer.node(slot).is_slice()).map(|slot| self.slice_at(slot))
+        let next = move |&slot: &u32| Some(self.slicer.node(slot).next.get()).filter(|&next| next != edge);
+        let ring = core::iter::successors(Some(edge), next);
+        ring.filter(|&slot| self.slicer.node(slot).is_slice()).map(|slot| self.slice_at(slot))
     }
 
     /// The device has given the memory of a page that had none.
@@ -511,6 +501,10 @@ impl Pool {
     /// The device has given memory that nobody needed any more, and does not take it back.
     pub(crate) fn keep_refused_memory(&mut self, memory: DeviceMemory) {
         self.pages.release_promise();
+        self.keep_stuck(memory);
+    }
+
+    fn keep_stuck(&mut self, memory: DeviceMemory) {
         self.note_device_allocation();
         self.pages.add_stuck(memory);
         self.note_reserved();

@@ -1,6 +1,7 @@
 //! What an allocator's books must say at any time, and what a refused call must leave as it was.
 
 use super::devices::LedgerDevice;
+use super::sums::lasting;
 use slicepool_core::{Allocator, Device, Range, Statistics};
 use std::ops::ControlFlow;
 
@@ -86,18 +87,8 @@ pub(crate) struct Snapshot {
 
 impl Snapshot {
     pub(crate) fn of<D: Device>(allocator: &Allocator<D>) -> Self {
-        let pools = (0..allocator.pool_count()).map(|index| {
-            let mut figures = allocator.pool_statistics(index).expect("the pool exists");
-            figures.reserved_peak = 0;
-            figures.in_use_peak = 0;
-            figures.largest_allocation = 0;
-            figures.pages_peak = 0;
-            figures.device_allocations = 0;
-            figures.device_deallocations = 0;
-            figures.metadata = 0;
-            figures.largest_free_bound = 0;
-            figures
-        });
+        let figures = |index| allocator.pool_statistics(index).expect("the pool exists");
+        let pools = (0..allocator.pool_count()).map(figures).map(lasting);
         Self { pools: pools.collect(), ranges: ranges(allocator) }
     }
 }

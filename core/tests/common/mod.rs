@@ -14,6 +14,7 @@ pub(crate) mod pools;
 pub(crate) mod random;
 pub(crate) mod reentrant;
 pub(crate) mod shaky;
+pub(crate) mod short;
 pub(crate) mod sums;
 
 /// 2^10 bytes.
