@@ -83,6 +83,16 @@ impl Clock {
         now
     }
 
+    /// How many allocations there have been.
+    pub(crate) fn allocations(&self) -> u32 {
+        self.allocations.load(Ordering::Relaxed)
+    }
+
+    /// The next allocation looks at ages.
+    pub(crate) fn check_at_once(&self) {
+        self.set_next_check(self.allocations());
+    }
+
     /// Counts from 0 again, as for new pools. The next check is due at that count of allocations.
     pub(crate) fn restart(&mut self, next_check: u32) {
         *self = Self::new();

@@ -5,6 +5,7 @@ pub mod host;
 pub use host::HostDevice;
 
 use crate::error::Error;
+use crate::event::Event;
 use crate::slicer::timelines::Point;
 use core::ptr;
 
@@ -17,15 +18,65 @@ pub struct MemoryType {
     /// Every page is asked for at a multiple of this many bytes, a power of two. It is also the largest alignment a
     /// request may have, unless a pool's granule is larger.
     pub alignment: u64,
+    /// Index of the heap that the memory is taken from.
+    pub heap: u32,
+    /// What the memory is like, in bits of the program's own, which [`MemoryChoice`](crate::MemoryChoice) selects by.
+    pub properties: u32,
+    /// Whether the host sees the memory: which of the sizes of [`AllocationSizes`](crate::AllocationSizes) count.
+    pub host_visible: bool,
+    /// Linear and optimal resources ([`ResourceKind`](crate::ResourceKind)) never share a range of this many bytes at a
+    /// multiple of it (Vulkan's `bufferImageGranularity`). A power of two of at most 2^32. Above a pool's granule, the two
+    /// kinds have pages of their own if there are pools for each ([`PoolOptions::kinds`](crate::PoolOptions::kinds));
+    /// in a pool for both it takes the granule's place.
+    pub granularity: u64,
+    /// What is flushed and invalidated are multiples of this many bytes, a power of two of at most 2^32; 1: the memory is
+    /// coherent, and nothing has to be. No pool has a smaller granule, so that nobody flushes another's bytes.
+    pub non_coherent_atom: u64,
 }
 
 impl MemoryType {
     /// Alignment of pages where nothing else is said: what page-wise mappings and GPU drivers both give.
     pub const DEFAULT_ALIGNMENT: u64 = 4096;
 
-    /// Pages of at most `max_page` bytes at multiples of `alignment`.
+    /// Pages of at most `max_page` bytes at multiples of `alignment`, of the first heap.
     pub const fn new(max_page: u64, alignment: u64) -> Self {
-        Self { max_page, alignment }
+        let (granularity, non_coherent_atom) = (1, 1);
+        Self { max_page, alignment, heap: 0, properties: 0, host_visible: false, granularity, non_coherent_atom }
+    }
+
+    /// The same from another heap.
+    #[must_use]
+    pub const fn in_heap(mut self, heap: u32) -> Self {
+        self.heap = heap;
+        self
+    }
+
+    /// The same with properties.
+    #[must_use]
+    pub const fn with_properties(mut self, properties: u32) -> Self {
+        self.properties = properties;
+        self
+    }
+
+    /// The same where the host sees it, or does not.
+    #[must_use]
+    pub const fn with_host_visible(mut self, host_visible: bool) -> Self {
+        self.host_visible = host_visible;
+        self
+    }
+
+    /// The same with a granularity.
+    #[must_use]
+    pub const fn with_granularity(mut self, bytes: u64) -> Self {
+        self.granularity = bytes;
+        self
+    }
+
+    /// The same with memory that has to be flushed and invalidated.
+    #[must_use]
+    pub const fn with_non_coherent_atom(mut self, bytes: u64) -> Self {
+        self.non_coherent_atom = bytes;
+        self
     }
 }
 
@@ -33,6 +84,83 @@ impl Default for MemoryType {
     /// Pages of any size, at multiples of 4,096 bytes.
     fn default() -> Self {
         Self::new(u64::MAX, Self::DEFAULT_ALIGNMENT)
+    }
+}
+
+/// What several memory types share: the memory they are taken from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Heap {
+    /// Bytes; `u64::MAX` if that is not known. A request above it is too large, and blocks are an eighth of it at most.
+    pub size: u64,
+    /// Bytes that the allocator may hold of it; `None`: as many as the device gives.
+    pub limit: Option<u64>,
+}
+
+impl Heap {
+    /// A heap of so many bytes.
+    pub const fn new(size: u64) -> Self {
+        Self { size, limit: None }
+    }
+
+    /// The same with a limit on what the allocator holds of it.
+    #[must_use]
+    pub const fn with_limit(mut self, bytes: Option<u64>) -> Self {
+        self.limit = bytes;
+        self
+    }
+}
+
+/// All memory of a device.
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceLayout<'a> {
+    /// Its memory types, at most [`DeviceLayout::MAX_TYPES`], by whose index requests and pools name them.
+    pub types: &'a [MemoryType],
+    /// Its heaps, at most [`DeviceLayout::MAX_HEAPS`]. None: one of unknown size.
+    pub heaps: &'a [Heap],
+}
+
+impl<'a> DeviceLayout<'a> {
+    /// The most memory types.
+    pub const MAX_TYPES: usize = 32;
+    /// The most heaps.
+    pub const MAX_HEAPS: usize = 32;
+
+    /// Memory types over heaps.
+    pub const fn new(types: &'a [MemoryType], heaps: &'a [Heap]) -> Self {
+        Self { types, heaps }
+    }
+
+    /// The heap of a memory type, which has been checked.
+    pub(crate) fn heap_of(&self, memory_type: &MemoryType) -> Heap {
+        self.heaps.get(memory_type.heap as usize).copied().unwrap_or(Heap::new(u64::MAX))
+    }
+
+    /// Refuses what no allocator can be made for.
+    #[cold]
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let refuse = |field, value| Err(Error::InvalidArgument { field, value });
+        if self.types.is_empty() || self.types.len() > Self::MAX_TYPES {
+            return refuse(c"memory_types", self.types.len() as u64);
+        }
+        if self.heaps.len() > Self::MAX_HEAPS {
+            return refuse(c"heaps", self.heaps.len() as u64);
+        }
+        for memory_type in self.types {
+            let MemoryType { alignment, heap, granularity, non_coherent_atom, .. } = *memory_type;
+            if heap as usize >= self.heaps.len().max(1) {
+                return refuse(c"heap", u64::from(heap));
+            }
+            if !alignment.is_power_of_two() {
+                return refuse(c"page_alignment", alignment);
+            }
+            for (field, value) in [(c"granularity", granularity), (c"non_coherent_atom", non_coherent_atom)] {
+                if !value.is_power_of_two() || value > 1 << 32 {
+                    return refuse(field, value);
+                }
+            }
+        }
+        Ok(())
     }
 }
 
@@ -44,14 +172,21 @@ pub struct PageRequest {
     pub size: u64,
     /// The page's address must be a multiple of this, a power of two.
     pub alignment: u64,
-    /// Index of the pool that grows.
+    /// Index of the pool that grows, or what [`OwnPages::pool`](crate::OwnPages::pool) says.
     pub pool: u32,
+    /// Index of the memory type.
+    pub memory_type: u32,
+    /// Whether the page will only ever hold one slice at a time.
+    pub dedicated: bool,
+    /// What [`Request::with_device_data`](crate::Request::with_device_data) was given, otherwise NULL.
+    pub device_data: *mut u8,
 }
 
 impl PageRequest {
     /// A page of `size` bytes at a multiple of `alignment`.
     pub const fn new(size: u64, alignment: u64) -> Self {
-        Self { size, alignment, pool: 0 }
+        let device_data = ptr::null_mut();
+        Self { size, alignment, pool: 0, memory_type: 0, dedicated: false, device_data }
     }
 }
 
@@ -162,6 +297,28 @@ pub struct Shortage {
     pub attempt: u32,
 }
 
+/// What a device says of a heap, as `VK_EXT_memory_budget` and `cuMemGetInfo` do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeapBudget {
+    /// Bytes in use, by this program as far as the device knows.
+    pub usage: u64,
+    /// Bytes that this program can use without trouble.
+    pub budget: u64,
+}
+
+/// Bytes of a page that the CPU has written or is about to read: multiples of
+/// [`MemoryType::non_coherent_atom`], as far as the page's end allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CacheRange {
+    /// The page, as the device has given it out.
+    pub memory: DeviceMemory,
+    /// Bytes from the start of the page.
+    pub offset: u64,
+    /// Bytes.
+    pub size: u64,
+}
+
 /// Gives out pages and takes them back.
 ///
 /// All functions are called by the thread whose request needs them, with no lock held: they may be slow, and they
@@ -210,6 +367,55 @@ pub trait Device {
         let _ = request;
         Err(DeviceError::Failed(0))
     }
+
+    /// How much of a heap is used, and how much may be; `None` if that is not known. Asked when memory is about to be taken.
+    fn heap_budget(&self, heap: u32) -> Option<HeapBudget> {
+        let _ = heap;
+        None
+    }
+
+    /// Whether the device has [`Device::map`] and [`Device::unmap`].
+    fn can_map(&self) -> bool {
+        false
+    }
+
+    /// Makes a page visible to the CPU that is not: where it lies, never NULL. Asked once until it is unmapped again.
+    fn map(&self, memory: &DeviceMemory) -> Result<*mut u8, DeviceError> {
+        let _ = memory;
+        Err(DeviceError::Failed(0))
+    }
+
+    /// Ends what [`Device::map`] began.
+    fn unmap(&self, memory: &DeviceMemory) {
+        let _ = memory;
+    }
+
+    /// Whether the device has [`Device::flush`] and [`Device::invalidate`].
+    fn can_flush(&self) -> bool {
+        false
+    }
+
+    /// Makes what the CPU has written visible to the device.
+    fn flush(&self, range: &CacheRange) -> Result<(), DeviceError> {
+        let _ = range;
+        Err(DeviceError::Failed(0))
+    }
+
+    /// Makes what the device has written visible to the CPU.
+    fn invalidate(&self, range: &CacheRange) -> Result<(), DeviceError> {
+        let _ = range;
+        Err(DeviceError::Failed(0))
+    }
+
+    /// Whether [`Device::event`] is to be called at all.
+    fn hears_events(&self) -> bool {
+        false
+    }
+
+    /// Is told what has happened; for logs and traces.
+    fn event(&self, event: &Event) {
+        let _ = event;
+    }
 }
 
 impl<D: Device + ?Sized> Device for &D {
@@ -235,5 +441,41 @@ impl<D: Device + ?Sized> Device for &D {
 
     fn fill(&self, request: &FillRequest) -> Result<Option<Point>, DeviceError> {
         (**self).fill(request)
+    }
+
+    fn heap_budget(&self, heap: u32) -> Option<HeapBudget> {
+        (**self).heap_budget(heap)
+    }
+
+    fn can_map(&self) -> bool {
+        (**self).can_map()
+    }
+
+    fn map(&self, memory: &DeviceMemory) -> Result<*mut u8, DeviceError> {
+        (**self).map(memory)
+    }
+
+    fn unmap(&self, memory: &DeviceMemory) {
+        (**self).unmap(memory);
+    }
+
+    fn can_flush(&self) -> bool {
+        (**self).can_flush()
+    }
+
+    fn flush(&self, range: &CacheRange) -> Result<(), DeviceError> {
+        (**self).flush(range)
+    }
+
+    fn invalidate(&self, range: &CacheRange) -> Result<(), DeviceError> {
+        (**self).invalidate(range)
+    }
+
+    fn hears_events(&self) -> bool {
+        (**self).hears_events()
+    }
+
+    fn event(&self, event: &Event) {
+        (**self).event(event);
     }
 }

@@ -50,6 +50,17 @@ pub enum Error {
         /// Bytes that are held, or just being taken.
         reserved: u64,
     },
+    /// A page would take what is held of a heap above what may be.
+    HeapBudgetExceeded {
+        /// Index of the heap.
+        heap: u32,
+        /// Bytes of the page.
+        size: u64,
+        /// Bytes that may be held: the heap's limit or, for a request within its budget, what the device says.
+        limit: u64,
+        /// Bytes that are held, or just being taken; or what the device says.
+        reserved: u64,
+    },
     /// As many pages are held as the allocator, or those that share its budget, may hold.
     PageCountExceeded {
         /// Bytes of the page.
@@ -161,6 +172,9 @@ impl fmt::Display for Error {
             ),
             Error::BudgetExceeded { size, limit, reserved } => {
                 write!(f, "budget exceeded: a page of {size} bytes, {reserved} of {limit} held")
+            }
+            Error::HeapBudgetExceeded { heap, size, limit, reserved } => {
+                write!(f, "budget of heap {heap} exceeded: a page of {size} bytes, {reserved} of {limit} held")
             }
             Error::PageCountExceeded { limit, .. } => write!(f, "page count exceeded: {limit} pages are held"),
             Error::OutOfDeviceMemory { size, code } => {

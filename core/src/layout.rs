@@ -11,9 +11,11 @@
 //! ```
 #![forbid(unsafe_code)]
 
+use crate::device::{DeviceLayout, MemoryType};
 use crate::error::Error;
 use crate::int::{align_down, align_up};
-use crate::pool::PoolOptions;
+use crate::pool::{PoolKinds, PoolOptions};
+use crate::sizes::{AllocationSizes, largest_block_of};
 use core::cmp::Ordering;
 use core::ops::{Deref, DerefMut};
 
@@ -75,7 +77,7 @@ pub struct PoolList {
 
 impl PoolList {
     /// The most pools of a list.
-    pub const MAX: usize = 32;
+    pub const MAX: usize = 64;
 
     /// A list without pools.
     #[inline(never)]
@@ -133,16 +135,137 @@ const ADAPTIVE_PERIOD: u64 = 20_000;
 /// [`Error::InvalidArgument`] for an alignment that is no power of two, or larger than `max_page`.
 #[cold]
 pub fn adaptive(properties: &Properties) -> Result<PoolList, Error> {
+    let mut pools = PoolList::new();
+    adaptive_pools(properties)?.iter().try_for_each(|pool| pools.push(pool))?;
+    Ok(pools)
+}
+
+#[cold]
+fn adaptive_pools(properties: &Properties) -> Result<[PoolOptions; 2], Error> {
     let limit = properties.largest_page()?;
     let page = align_up(ADAPTIVE_PAGE, properties.alignment).unwrap_or(limit).min(limit);
     let largest = (256 * MIB).min(limit).min(ADAPTIVE_PAGE.max(properties.heap_size / 8)).max(page);
     let mut small = PoolOptions::sliced_pages(page, ADAPTIVE_SMALL.min(page), None);
     small.near_page = crate::pool::NearPage::Never;
+    Ok([small, PoolOptions::growing_pages(page, largest)]
+        .map(|pool| pool.with_granule(properties.alignment).with_dealloc_period(Some(ADAPTIVE_PERIOD))))
+}
+
+/// Pools for all memory of a device, those of each memory type as [`adaptive`] makes them: from pages that hold linear and
+/// optimal resources together if the type's granularity allows it, otherwise from pages for each.
+///
+/// # Errors
+/// [`Error::InvalidArgument`] for a layout that cannot be, and if there are more than [`PoolList::MAX`] pools.
+#[cold]
+pub fn adaptive_types(memory: &DeviceLayout<'_>) -> Result<PoolList, Error> {
+    collect(memory, 2, &|i| adaptive_pool(memory, i))
+}
+
+/// Shared blocks for all memory of a device: of each memory type pages that double from the smallest size to the largest of
+/// `sizes`, or to an eighth of the heap; pages for linear and for optimal resources apart if the type's granularity is
+/// above the granule. Blocks that hold nothing go back after about 1,024 allocations.
+///
+/// Requests above the largest block need pages of their own: [`AllocatorOptions::dedicated_when_too_large`].
+///
+/// [`AllocatorOptions::dedicated_when_too_large`]: crate::AllocatorOptions::dedicated_when_too_large
+///
+/// ```
+/// use slicepool_core::layout;
+/// use slicepool_core::{AllocationSizes, Allocator, AllocatorOptions, DeviceLayout, Heap, HostDevice, MemoryType, Request};
+/// let heaps = [Heap::new(8 << 30), Heap::new(16 << 30)];
+/// let types = [MemoryType::default(), MemoryType::default().in_heap(1).with_host_visible(true)];
+/// let memory = DeviceLayout::new(&types, &heaps);
+/// let pools = layout::blocks(&AllocationSizes::default(), &memory)?;
+/// let options = AllocatorOptions::default().with_dedicated_when_too_large();
+/// let allocator = Allocator::with_memory_types(HostDevice::new(), &memory, &pools, options)?;
+/// let slice = allocator.allocate(&Request::new(1 << 20))?;
+/// allocator.free(slice.id)?;
+/// # Ok::<(), slicepool_core::Error>(())
+/// ```
+///
+/// # Errors
+/// As [`adaptive_types`].
+#[cold]
+pub fn blocks(sizes: &AllocationSizes, memory: &DeviceLayout<'_>) -> Result<PoolList, Error> {
+    collect(memory, 1, &|i| block_pool(sizes, memory, i))
+}
+
+#[cold]
+fn collect(
+    memory: &DeviceLayout<'_>,
+    per_kind: u32,
+    pool: &dyn Fn(u32) -> Result<PoolOptions, Error>,
+) -> Result<PoolList, Error> {
+    memory.check()?;
     let mut pools = PoolList::new();
-    for pool in [small, PoolOptions::growing_pages(page, largest)] {
-        pools.push(&pool.with_granule(properties.alignment).with_dealloc_period(Some(ADAPTIVE_PERIOD)))?;
-    }
+    (0..pool_count(memory, per_kind)).try_for_each(|i| pools.push(&pool(i)?))?;
     Ok(pools)
+}
+
+/// How many pools [`adaptive_types`] makes; for those who have no room for a list.
+pub fn adaptive_pool_count(memory: &DeviceLayout<'_>) -> u32 {
+    pool_count(memory, 2)
+}
+
+/// One of the pools of [`adaptive_types`].
+///
+/// # Errors
+/// As [`adaptive_types`], and if there is no such pool.
+#[cold]
+pub fn adaptive_pool(memory: &DeviceLayout<'_>, index: u32) -> Result<PoolOptions, Error> {
+    let (memory_type, kinds, part) = place_of_pool(memory, 2, index)?;
+    let described = memory.types[memory_type as usize];
+    let properties = Properties::new(described.max_page).with_heap_size(memory.heap_of(&described).size);
+    let pools = adaptive_pools(&properties)?;
+    Ok(pools[part as usize].clone().in_memory_type(memory_type).with_kinds(kinds))
+}
+
+/// How many pools [`blocks`] makes; for those who have no room for a list.
+pub fn block_pool_count(memory: &DeviceLayout<'_>) -> u32 {
+    pool_count(memory, 1)
+}
+
+/// One of the pools of [`blocks`].
+///
+/// # Errors
+/// As [`blocks`], and if there is no such pool.
+#[cold]
+pub fn block_pool(sizes: &AllocationSizes, memory: &DeviceLayout<'_>, index: u32) -> Result<PoolOptions, Error> {
+    let (memory_type, kinds, _) = place_of_pool(memory, 1, index)?;
+    let described = memory.types[memory_type as usize];
+    let (least, most) = sizes.bounds(described.host_visible);
+    let heap = memory.heap_of(&described).size;
+    let most = most.min(largest_block_of(heap)).min(Properties::new(described.max_page.min(heap)).largest_page()?);
+    let pool = PoolOptions::blocks(least.min(most), most).with_dealloc_period(Some(BLOCK_PERIOD));
+    Ok(pool.in_memory_type(memory_type).with_kinds(kinds))
+}
+
+/// Allocations after which blocks that are not used go back.
+const BLOCK_PERIOD: u64 = 1024;
+
+/// Whether a memory type needs pages for each kind of resource.
+fn parts_kinds(memory_type: &MemoryType) -> bool {
+    memory_type.granularity > PoolOptions::DEFAULT_GRANULE.max(memory_type.non_coherent_atom)
+}
+
+fn pool_count(memory: &DeviceLayout<'_>, per_kind: u32) -> u32 {
+    memory.types.iter().map(|memory_type| per_kind << u32::from(parts_kinds(memory_type))).sum()
+}
+
+/// The memory type and the kinds of a pool, and which it is of those with the same.
+#[cold]
+fn place_of_pool(memory: &DeviceLayout<'_>, per_kind: u32, index: u32) -> Result<(u32, PoolKinds, u32), Error> {
+    let mut left = index;
+    for (i, memory_type) in memory.types.iter().enumerate() {
+        let kinds: &[PoolKinds] =
+            if parts_kinds(memory_type) { &[PoolKinds::Linear, PoolKinds::Optimal] } else { &[PoolKinds::Both] };
+        let count = per_kind * kinds.len() as u32;
+        if left < count {
+            return Ok((i as u32, kinds[(left / per_kind) as usize], left % per_kind));
+        }
+        left -= count;
+    }
+    Err(Error::InvalidArgument { field: c"pool", value: u64::from(index) })
 }
 
 /// A few pools of sliced pages, each for slices well below its page, in steps of four; one exclusive page for each
@@ -259,7 +382,6 @@ impl Real {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::MemoryType;
     use crate::pool::{NearPage, PoolType};
     use std::vec::Vec;
 

@@ -6,9 +6,10 @@
 
 use crate::allocator::sizing::Needs;
 use crate::budget::Account;
-use crate::device::DeviceMemory;
+use crate::device::{DeviceLayout, DeviceMemory, Heap};
 use crate::error::Error;
-use crate::metadata::HostMemory;
+use crate::metadata::{Array, HostMemory};
+use crate::report::Statistics;
 use hashbrown::HashTable;
 
 /// A page the device has given out, told apart by handle and address.
@@ -57,12 +58,27 @@ pub(crate) struct Ledger {
     held: Held,
     /// The allocator's own limits.
     account: Account,
+    types: Array<Held>,
+    heaps: Array<HeapBooks>,
+}
+
+/// What is held of a heap, and its limit.
+struct HeapBooks {
+    held: Held,
+    account: Account,
+}
+
+/// Where a page comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Origin {
+    pub(crate) memory_type: u32,
+    pub(crate) heap: u32,
 }
 
 /// What all pools of an allocator hold together, and the most that has been.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Held {
-    bytes: u64,
+    pub(crate) bytes: u64,
     pub(crate) bytes_peak: u64,
     /// Pages that serve: neither on their way back nor stuck.
     pages: u32,
@@ -88,6 +104,13 @@ impl Held {
         self.pages -= 1;
     }
 
+    /// The most that has been held.
+    #[cold]
+    pub(crate) fn add_peaks(&self, figures: &mut Statistics) {
+        figures.reserved_peak = self.bytes_peak;
+        figures.pages_peak = self.pages_peak;
+    }
+
     /// What is held now is the most that has been, as far as anybody remembers.
     pub(crate) fn forget_peaks(&mut self) {
         self.bytes_peak = self.bytes;
@@ -101,12 +124,26 @@ impl Held {
 }
 
 impl Ledger {
-    pub(crate) fn new(memory: HostMemory, account: Account) -> Self {
-        Self { table: HashTable::new_in(memory), old: None, promised: 0, held: Held::default(), account }
+    pub(crate) fn try_new(memory: HostMemory, account: Account, types: u32, heaps: &[Heap]) -> Result<Self, Error> {
+        let heap_books = |i| {
+            let limit = heaps.get(i as usize).and_then(|heap: &Heap| heap.limit);
+            Ok(HeapBooks { held: Held::default(), account: Account::new(limit, None) })
+        };
+        Ok(Self {
+            table: HashTable::new_in(memory),
+            old: None,
+            promised: 0,
+            held: Held::default(),
+            account,
+            types: Array::try_new(memory, types, |_| Ok(Held::default()))?,
+            heaps: Array::try_new(memory, heaps.len().max(1) as u32, heap_books)?,
+        })
     }
 
     /// The most host memory that a ledger of `pages` pages asks for.
-    pub(crate) fn add_needs(pages: u32, needs: &mut Needs) {
+    pub(crate) fn add_needs(pages: u32, memory: &DeviceLayout<'_>, needs: &mut Needs) {
+        needs.add::<Held>(memory.types.len() as u64);
+        needs.add::<HeapBooks>(memory.heaps.len().max(1) as u64);
         let entries = u64::from(pages) + 1;
         // Room for twice the entries, in a power of two of which an eighth stays empty; and control bytes.
         let buckets = (entries * 2 * 8).div_ceil(7).next_power_of_two().max(16);
@@ -117,12 +154,70 @@ impl Ledger {
         }
     }
 
-    pub(crate) fn held(&mut self) -> &mut Held {
-        &mut self.held
+    /// What all pools hold together.
+    pub(crate) fn held(&self) -> &Held {
+        &self.held
     }
 
-    pub(crate) fn account(&mut self) -> &mut Account {
-        &mut self.account
+    /// What is held of a memory type.
+    pub(crate) fn held_of_type(&self, memory_type: u32) -> &Held {
+        &self.types[memory_type]
+    }
+
+    /// What is held of a heap.
+    pub(crate) fn held_of_heap(&self, heap: u32) -> &Held {
+        &self.heaps[heap].held
+    }
+
+    /// Notes a change of what is held from somewhere, wherever it counts.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn note(&mut self, origin: Origin, change: impl Fn(&mut Held)) {
+        change(&mut self.held);
+        change(&mut self.types[origin.memory_type]);
+        change(&mut self.heaps[origin.heap].held);
+    }
+
+    /// What is held now is the most that has been, as far as anybody remembers.
+    #[cold]
+    pub(crate) fn forget_peaks(&mut self) {
+        self.held.forget_peaks();
+        self.types.as_mut_slice().iter_mut().for_each(Held::forget_peaks);
+        self.heaps.as_mut_slice().iter_mut().for_each(|heap| heap.held.forget_peaks());
+    }
+
+    /// Reserves a page under the allocator's own limits and its heap's.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn reserve(&mut self, heap: u32, bytes: u64) -> Result<(), Error> {
+        self.account.reserve(bytes)?;
+        let reserved = self.heaps[heap].account.reserve(bytes);
+        if reserved.is_err() {
+            self.account.release(bytes);
+        }
+        reserved.map_err(|error| match error {
+            Error::BudgetExceeded { size, limit, reserved } => {
+                Error::HeapBudgetExceeded { heap, size, limit, reserved }
+            }
+            other => other,
+        })
+    }
+
+    /// Returns what was reserved for a page.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn release(&mut self, heap: u32, bytes: u64) {
+        self.heaps[heap].account.release(bytes);
+        self.account.release(bytes);
+    }
+
+    /// Bytes that the next page from a heap can have.
+    pub(crate) fn room(&self, heap: u32) -> u64 {
+        self.account.room().min(self.heaps[heap].account.room())
+    }
+
+    pub(crate) fn account(&self) -> &Account {
+        &self.account
     }
 
     fn old_entries(&self) -> usize {
@@ -251,7 +346,7 @@ impl Ledger {
     /// Host bytes held.
     pub(crate) fn bytes(&self) -> u64 {
         let old = self.old.as_ref().map_or(0, |(old, _)| old.allocation_size());
-        (self.table.allocation_size() + old) as u64
+        (self.table.allocation_size() + old) as u64 + self.types.bytes() + self.heaps.bytes()
     }
 }
 
@@ -274,7 +369,7 @@ mod tests {
 
     #[test]
     fn memory_that_is_live_is_noticed_across_growth_and_removal() {
-        let mut ledger = Ledger::new(HostMemory::global(), Account::new(None, None));
+        let mut ledger = Ledger::try_new(HostMemory::global(), Account::new(None, None), 1, &[]).unwrap();
         for handle in 0..5_000 {
             assert!(enter(&mut ledger, handle));
             assert!(!enter(&mut ledger, handle / 2), "{handle}");
@@ -288,7 +383,7 @@ mod tests {
 
     #[test]
     fn memory_given_out_again_while_it_is_being_given_back_is_no_duplicate() {
-        let mut ledger = Ledger::new(HostMemory::global(), Account::new(None, None));
+        let mut ledger = Ledger::try_new(HostMemory::global(), Account::new(None, None), 1, &[]).unwrap();
         let memory = DeviceMemory::new(7);
         assert!(enter(&mut ledger, 7));
         ledger.begin_leaving(&memory);
@@ -301,7 +396,7 @@ mod tests {
 
     #[test]
     fn memory_that_the_device_refused_to_take_back_stays_live() {
-        let mut ledger = Ledger::new(HostMemory::global(), Account::new(None, None));
+        let mut ledger = Ledger::try_new(HostMemory::global(), Account::new(None, None), 1, &[]).unwrap();
         assert!(enter(&mut ledger, 7));
         ledger.begin_leaving(&DeviceMemory::new(7));
         ledger.end_leaving(&DeviceMemory::new(7), false);
@@ -310,13 +405,13 @@ mod tests {
 
     #[test]
     fn a_table_that_is_entered_and_left_for_ever_stays_small() {
-        let mut ledger = Ledger::new(HostMemory::global(), Account::new(None, None));
+        let mut ledger = Ledger::try_new(HostMemory::global(), Account::new(None, None), 1, &[]).unwrap();
         for handle in 0..200_000 {
             assert!(enter(&mut ledger, handle));
             if handle >= 10 {
                 leave(&mut ledger, handle - 10);
             }
         }
-        assert!(ledger.bytes() < 8192, "{}", ledger.bytes());
+        assert!(ledger.bytes() < 8192 + 256, "{}", ledger.bytes());
     }
 }

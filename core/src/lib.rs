@@ -60,12 +60,14 @@ mod budget;
 mod clock;
 pub mod device;
 mod error;
+mod event;
 mod int;
 pub mod layout;
 mod ledger;
 mod metadata;
 mod pool;
 mod report;
+mod sizes;
 mod slice;
 mod slicer;
 mod slots;
@@ -73,19 +75,22 @@ mod space;
 mod sync;
 
 pub use allocator::{
-    Allocator, AllocatorOptions, Batch, BatchError, Debugging, LiveSlices, NewPools, PERSISTENT_POOL, block_bytes,
-    block_bytes_of,
+    Allocator, AllocatorOptions, Batch, BatchError, Debugging, LiveSlices, NewPools, OwnPages, PERSISTENT_POOL,
+    PoolSource, block_bytes, block_bytes_of, block_bytes_with,
 };
 pub use arena::BlockStatistics;
 pub use budget::{Budget, BudgetStatistics};
 pub use device::{
-    Device, DeviceError, DeviceMemory, FillReason, FillRequest, HostDevice, MemoryType, PageRequest, Shortage,
+    CacheRange, Device, DeviceError, DeviceLayout, DeviceMemory, FillReason, FillRequest, Heap, HeapBudget, HostDevice,
+    MemoryType, PageRequest, Shortage,
 };
 pub use error::{DeviceFault, Error};
+pub use event::{Event, EventKind, Label, Name};
 pub use metadata::{HostAllocateFn, HostDeallocateFn, HostMemory};
-pub use pool::{NearPage, PoolOptions, PoolType, Range};
-pub use report::{PoolReport, Statistics};
-pub use slice::{Request, Slice};
+pub use pool::{NearPage, PageGrowth, PoolKinds, PoolOptions, PoolType, Range};
+pub use report::{HeapReport, PoolReport, Statistics};
+pub use sizes::AllocationSizes;
+pub use slice::{MemoryChoice, Request, ResourceKind, Slice};
 pub use slicer::timelines::Point;
 pub use slots::SliceId;
 pub use space::{Space, SpaceOptions, SpacePiece, SpaceSlice, SpaceStatistics};

@@ -176,6 +176,11 @@ impl<T> Array<T> {
         unsafe { core::slice::from_raw_parts(self.elements.as_ptr(), self.len as usize) }
     }
 
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [T] {
+        // SAFETY: as above, and `&mut self` makes the access unique.
+        unsafe { core::slice::from_raw_parts_mut(self.elements.as_ptr(), self.len as usize) }
+    }
+
     pub(crate) fn iter(&self) -> core::slice::Iter<'_, T> {
         self.as_slice().iter()
     }
@@ -420,6 +425,44 @@ impl<T> Chunked<T> {
         }
         let next = ((index >> OFFSET_BITS) + 1) << OFFSET_BITS;
         self.get(next).is_some_and(|_| next > index).then_some(next)
+    }
+}
+
+/// Values beside the elements of a [`Chunked`], for few of them: there is memory only for chunks in which an index has a
+/// value.
+pub(crate) struct Beside<T> {
+    chunks: [Option<Array<T>>; CHUNKS as usize],
+}
+
+impl<T: Default> Beside<T> {
+    pub(crate) fn new() -> Self {
+        Self { chunks: [const { None }; CHUNKS as usize] }
+    }
+
+    /// Memory for the values of a chunk: that of `index`.
+    pub(crate) fn allocate(memory: HostMemory, index: u32) -> Result<Array<T>, Error> {
+        Array::try_new(memory, chunk_len(split(index).0 as u32), |_| Ok(T::default()))
+    }
+
+    /// Makes such memory part of this; hands it back if another thread was faster.
+    pub(crate) fn install(&mut self, index: u32, chunk: Array<T>) -> Option<Array<T>> {
+        let place = &mut self.chunks[split(index).0];
+        if place.is_some() {
+            return Some(chunk);
+        }
+        *place = Some(chunk);
+        None
+    }
+
+    /// The value beside an index, if there is memory for it.
+    pub(crate) fn get(&self, index: u32) -> Option<&T> {
+        let (chunk, place) = split(index);
+        self.chunks[chunk].as_ref()?.as_slice().get(place)
+    }
+
+    /// Host bytes held.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.chunks.iter().flatten().map(Array::bytes).sum()
     }
 }
 

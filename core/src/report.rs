@@ -1,8 +1,10 @@
 //! Figures about what is held and what it is used for, and their JSON form.
 #![forbid(unsafe_code)]
 
+use crate::allocator::{AllocatorOptions, OwnPages};
+use crate::device::{Heap, HeapBudget, MemoryType};
 use crate::error::Error;
-use crate::pool::{PoolOptions, PoolType};
+use crate::pool::{PageGrowth, PoolKinds, PoolOptions, PoolType};
 use core::fmt::{self, Write};
 
 /// Figures of a pool or of a whole allocator at one instant. Sizes are bytes.
@@ -162,8 +164,20 @@ impl PoolReport {
     }
 }
 
+/// A heap, what the device says of it, and the figures of all that is held of it.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct HeapReport {
+    /// As the allocator was made with it.
+    pub heap: Heap,
+    /// What the device says of it, if it does.
+    pub budget: Option<HeapBudget>,
+    /// The figures of all pools whose memory types are taken from it.
+    pub statistics: Statistics,
+}
+
 /// A JSON object that is being written.
-struct Object<'a> {
+pub(crate) struct Object<'a> {
     out: &'a mut dyn Write,
     separator: &'static str,
 }
@@ -202,11 +216,33 @@ impl<'a> Object<'a> {
         digits[first..].iter().try_for_each(|&digit| self.out.write_char(char::from(digit)))
     }
 
-    /// A text that needs no escapes.
+    #[cold]
+    fn numbers(&mut self, numbers: &[(&str, u64)]) -> fmt::Result {
+        numbers.iter().try_for_each(|&(name, value)| self.number(name, Some(value)))
+    }
+
+    #[cold]
+    fn truth(&mut self, name: &str, value: bool) -> fmt::Result {
+        self.name(name)?;
+        self.out.write_str(if value { "true" } else { "false" })
+    }
+
     #[cold]
     fn text(&mut self, name: &str, text: &str) -> fmt::Result {
         self.name(name)?;
-        ["\"", text, "\""].into_iter().try_for_each(|part| self.out.write_str(part))
+        self.out.write_str("\"")?;
+        for c in text.chars() {
+            match c {
+                '"' | '\\' => {
+                    self.out.write_char('\\')?;
+                    self.out.write_char(c)?;
+                }
+                // Names are for people: what cannot be read need not be kept.
+                c if c < ' ' => self.out.write_char(' ')?,
+                c => self.out.write_char(c)?,
+            }
+        }
+        self.out.write_str("\"")
     }
 
     fn end(self) -> fmt::Result {
@@ -214,59 +250,134 @@ impl<'a> Object<'a> {
     }
 }
 
-/// Writes a pool's report as a JSON object.
-pub(crate) fn write_pool(out: &mut dyn Write, report: &PoolReport) -> fmt::Result {
-    let options = &report.options;
-    let mut object = Object::begin(out)?;
-    match options.pool_type {
-        PoolType::SlicedPages { page_size, max_slice_size, max_pool_size } => {
-            object.text("type", "sliced_pages")?;
-            object.number("page_size", Some(page_size))?;
-            object.number("max_slice_size", Some(max_slice_size))?;
-            object.number("max_pool_size", max_pool_size)?;
-            object.number("max_page_size", options.max_page_size)?;
-        }
-        PoolType::ExclusivePages { max_alloc_size } => {
-            object.text("type", "exclusive_pages")?;
-            object.number("max_alloc_size", Some(max_alloc_size))?;
-        }
-        PoolType::Direct { reclaim_at } => {
-            object.text("type", "direct")?;
-            object.number("reclaim_at", reclaim_at)?;
-        }
+/// A report that is being written.
+pub(crate) struct Report<'a>(Object<'a>);
+
+/// Writes the `i`-th element of a list.
+type WriteElement<'a> = &'a mut dyn FnMut(&mut dyn Write, u32) -> fmt::Result;
+
+impl<'a> Report<'a> {
+    #[cold]
+    pub(crate) fn begin(
+        out: &'a mut dyn Write,
+        options: &AllocatorOptions,
+        figures: &Statistics,
+    ) -> Result<Self, fmt::Error> {
+        let mut object = Object::begin(out)?;
+        object.text("slicepool", env!("CARGO_PKG_VERSION"))?;
+        object.text("name", options.name.as_str())?;
+        object.name("allocator")?;
+        let mut allocator = Object::begin(object.out)?;
+        figures.write_members(&mut allocator)?;
+        allocator.end()?;
+        Ok(Self(object))
     }
-    object.number("dealloc_period", options.dealloc_period)?;
-    object.number("keep_bytes", Some(options.keep_bytes))?;
-    object.number("granule", Some(options.granule))?;
-    object.number("page_alignment", Some(report.page_alignment))?;
-    report.statistics.write_members(&mut object)?;
+
+    #[cold]
+    pub(crate) fn list(&mut self, name: &str, count: u32, write: WriteElement<'_>) -> fmt::Result {
+        self.0.name(name)?;
+        self.0.out.write_str("[")?;
+        for i in 0..count {
+            if i != 0 {
+                self.0.out.write_str(",")?;
+            }
+            write(self.0.out, i)?;
+        }
+        self.0.out.write_str("]")
+    }
+
+    pub(crate) fn end(self) -> fmt::Result {
+        self.0.end()
+    }
+}
+
+impl HeapReport {
+    /// Writes the report as a JSON object.
+    #[cold]
+    pub(crate) fn write(&self, out: &mut dyn Write) -> fmt::Result {
+        let mut object = Object::begin(out)?;
+        object.number("size", Some(self.heap.size).filter(|&size| size != u64::MAX))?;
+        object.number("limit", self.heap.limit)?;
+        object.number("device_usage", self.budget.map(|budget| budget.usage))?;
+        object.number("device_budget", self.budget.map(|budget| budget.budget))?;
+        self.statistics.write_members(&mut object)?;
+        object.end()
+    }
+}
+
+/// Writes a memory type and its figures as a JSON object.
+#[cold]
+pub(crate) fn write_type(out: &mut dyn Write, memory_type: &MemoryType, figures: &Statistics) -> fmt::Result {
+    let mut object = Object::begin(out)?;
+    object.numbers(&[
+        ("heap", u64::from(memory_type.heap)),
+        ("properties", u64::from(memory_type.properties)),
+        ("max_page", memory_type.max_page),
+        ("alignment", memory_type.alignment),
+        ("granularity", memory_type.granularity),
+        ("non_coherent_atom", memory_type.non_coherent_atom),
+    ])?;
+    object.truth("host_visible", memory_type.host_visible)?;
+    figures.write_members(&mut object)?;
     object.end()
 }
 
-/// Writes a report as a JSON object: the allocator's figures, then the pools' reports.
-pub(crate) fn write_allocator(
-    out: &mut dyn Write,
-    figures: &Statistics,
-    pools: impl Iterator<Item = PoolReport>,
-    persistent: Option<PoolReport>,
-) -> fmt::Result {
-    let mut object = Object::begin(out)?;
-    object.text("slicepool", env!("CARGO_PKG_VERSION"))?;
-    object.name("allocator")?;
-    let mut allocator = Object::begin(object.out)?;
-    figures.write_members(&mut allocator)?;
-    allocator.end()?;
-    object.name("pools")?;
-    let mut separator = "[";
-    for pool in pools {
-        object.out.write_str(separator)?;
-        write_pool(object.out, &pool)?;
-        separator = ",";
+impl PoolReport {
+    /// Writes the report as a JSON object.
+    #[cold]
+    pub(crate) fn write(&self, out: &mut dyn Write, own_pages: Option<OwnPages>) -> fmt::Result {
+        let options = &self.options;
+        let mut object = Object::begin(out)?;
+        if let Some(pages) = own_pages {
+            object.text(
+                "slices",
+                match pages {
+                    OwnPages::Persistent => "persistent",
+                    OwnPages::Dedicated => "dedicated",
+                    OwnPages::Once => "once",
+                },
+            )?;
+        }
+        match options.pool_type {
+            PoolType::SlicedPages { page_size, max_slice_size, max_pool_size } => {
+                object.text("type", "sliced_pages")?;
+                object.numbers(&[("page_size", page_size), ("max_slice_size", max_slice_size)])?;
+                object.number("max_pool_size", max_pool_size)?;
+                object.number("max_page_size", options.max_page_size)?;
+                object.text(
+                    "page_growth",
+                    match options.page_growth {
+                        PageGrowth::Share => "share",
+                        PageGrowth::Doubling => "doubling",
+                    },
+                )?;
+                object.text(
+                    "kinds",
+                    match options.kinds {
+                        PoolKinds::Both => "both",
+                        PoolKinds::Linear => "linear",
+                        PoolKinds::Optimal => "optimal",
+                    },
+                )?;
+                object.number("min_pages", Some(u64::from(options.min_pages)))?;
+            }
+            PoolType::ExclusivePages { max_alloc_size } => {
+                object.text("type", "exclusive_pages")?;
+                object.number("max_alloc_size", Some(max_alloc_size))?;
+            }
+            PoolType::Direct { reclaim_at } => {
+                object.text("type", "direct")?;
+                object.number("reclaim_at", reclaim_at)?;
+            }
+        }
+        object.number("memory_type", Some(u64::from(options.memory_type)))?;
+        object.number("dealloc_period", options.dealloc_period)?;
+        object.numbers(&[
+            ("keep_bytes", options.keep_bytes),
+            ("granule", options.granule),
+            ("page_alignment", self.page_alignment),
+        ])?;
+        self.statistics.write_members(&mut object)?;
+        object.end()
     }
-    object.out.write_str("]")?;
-    if let Some(pool) = persistent {
-        object.name("persistent")?;
-        write_pool(object.out, &pool)?;
-    }
-    object.end()
 }

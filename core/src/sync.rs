@@ -16,6 +16,26 @@ pub(crate) use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 #[cfg(feature = "portable-atomic")]
 pub(crate) use portable_atomic::{AtomicPtr, AtomicU32, Ordering};
 
+/// Numbers that rise, each handed out once; of 32 bits where there are no atomic numbers of 64.
+pub(crate) struct Sequence(Counter);
+
+#[cfg(all(target_has_atomic = "64", not(feature = "portable-atomic")))]
+type Counter = core::sync::atomic::AtomicU64;
+#[cfg(not(all(target_has_atomic = "64", not(feature = "portable-atomic"))))]
+type Counter = AtomicU32;
+
+impl Sequence {
+    pub(crate) const fn new() -> Self {
+        Self(Counter::new(1))
+    }
+
+    #[allow(clippy::useless_conversion, reason = "not useless where counters have 32 bits")]
+    pub(crate) fn next(&self) -> u64 {
+        // Numbers are compared among those that one lock orders.
+        u64::from(self.0.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
 /// What a thread does between two tries for a spin lock; `attempt` counts from 0.
 pub type BackOffFn = unsafe extern "C" fn(user_data: *mut c_void, attempt: u32);
 

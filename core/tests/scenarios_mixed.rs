@@ -166,9 +166,15 @@ impl Shared<'_> {
             match random.below(100) {
                 0..=49 => {
                     let mut request = Request::new(random.scaled(64 * K));
-                    request.persistent = random.below(20) == 0;
-                    request.zero = random.below(10) == 0;
-                    request.scrub = random.below(10) == 0;
+                    for (one_in, special) in [
+                        (20, Request::persistent as fn(Request) -> Request),
+                        (10, Request::zeroed),
+                        (10, Request::scrubbed),
+                    ] {
+                        if random.below(one_in) == 0 {
+                            request = special(request);
+                        }
+                    }
                     match self.allocator.allocate(&request) {
                         Ok(slice) => {
                             self.map.enter(&slice);

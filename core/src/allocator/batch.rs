@@ -4,6 +4,7 @@ use super::pending::check_points;
 use super::{Allocator, Cell, InFlight};
 use crate::device::Device;
 use crate::error::Error;
+use crate::event::{Event, EventKind};
 use crate::metadata::Array;
 use crate::pool::Pool;
 use crate::slice::{Request, Slice};
@@ -93,11 +94,15 @@ impl<D: Device> Allocator<D> {
     ) -> Result<Batch, BatchError> {
         let whole = |error| BatchError { index: 0, error };
         // Pages installed from here on are this call's, or another's that is under way.
-        let serials = Array::try_new(self.options.memory, self.pools.len() + 1, |i| {
-            let cell = self.pools.as_slice().get(i as usize).or(self.persistent());
-            Ok(cell.map_or(0, |cell| cell.pool.lock().pages.next_serial()))
-        })
-        .map_err(whole)?;
+        let serials =
+            Array::try_new(self.options.memory, self.place_of_serial(u32::MAX - self.own_pool_count()), |i| {
+                let cell = match self.pools.as_slice().get(i as usize) {
+                    Some(cell) => Some(cell),
+                    None => self.pool_cell(u32::MAX - (i - self.pools.len())),
+                };
+                Ok(cell.map_or(0, |cell| cell.pool.lock().pages.next_serial()))
+            })
+            .map_err(whole)?;
         let mut placed = Array::try_new(self.options.memory, count, |_| Ok(None)).map_err(whole)?;
         for i in 0..count {
             match request(i).and_then(|request| self.allocate_elsewhere(&request)) {
@@ -122,12 +127,19 @@ impl<D: Device> Allocator<D> {
             // Freed by another thread meanwhile: not this call's any more.
             let Ok(slot) = pool.slicer.resolve_any(slice.id) else { continue };
             let page = pool.slicer.node(slot).page.get();
+            let event = self.slice_event(EventKind::SliceFreed, cell, &pool, slot);
             // Nobody has seen it: nothing needs to be overwritten.
             pool.slicer.clear_flags(slot);
             pool.free_slot_elsewhere(slot, &self.clock);
             drop(pool);
-            self.return_if_newer(cell, page, serials[cell.index.min(self.pools.len())]);
+            self.tell(event);
+            self.return_if_newer(cell, page, serials[self.place_of_serial(cell.index)]);
         }
+    }
+
+    /// Where a pool is among all there are or may come to be.
+    fn place_of_serial(&self, pool: u32) -> u32 {
+        if pool < self.pools.len() { pool } else { self.pools.len() + (u32::MAX - pool) }
     }
 
     /// Frees all slices, or none if one handle is refused.
@@ -197,7 +209,9 @@ impl<D: Device> Allocator<D> {
             let refused = |error| BatchError { index: i, error };
             let cell: &Cell = self.cell(first).map_err(refused)?;
             let mut pool = cell.pool.lock();
-            let slices = PER_LOCK.min(count - i);
+            // What is told, is told without the lock.
+            let per_lock = if self.tells_slices() { 1 } else { PER_LOCK };
+            let slices = per_lock.min(count - i);
             let needed = match (step, promise) {
                 (Step::Claim, 0) => pool.tally(points).nodes(0),
                 (Step::Claim, promise) => pool.tally(points).nodes(0).saturating_add(promise.saturating_mul(slices)),
@@ -213,26 +227,37 @@ impl<D: Device> Allocator<D> {
             if step == Step::Claim {
                 pool.learn_timelines(points);
             }
-            let end = i.saturating_add(PER_LOCK).min(count);
+            let end = i.saturating_add(per_lock).min(count);
+            let mut event = None;
             while i < end {
                 match id(i) {
                     Some(next) if next.tag() == first.tag() => {
-                        self.step(&mut pool, next, batch, step).map_err(|error| BatchError { index: i, error })?;
+                        let refused = |error| BatchError { index: i, error };
+                        event = self.step(cell, &mut pool, next, batch, step).map_err(refused)?;
                     }
                     Some(_) => break,
                     None => {}
                 }
                 i += 1;
             }
+            drop(pool);
+            self.tell(event);
             if i < count {
-                drop(pool);
                 cell.pool.give_way();
             }
         }
         Ok(())
     }
 
-    fn step(&self, pool: &mut Pool, id: SliceId, batch: &FreeMany<'_>, step: Step) -> Result<(), Error> {
+    fn step(
+        &self,
+        cell: &Cell,
+        pool: &mut Pool,
+        id: SliceId,
+        batch: &FreeMany<'_>,
+        step: Step,
+    ) -> Result<Option<Event>, Error> {
+        let mut event = None;
         match step {
             Step::Claim => {
                 let slot = pool.slicer.resolve_any(id)?;
@@ -245,10 +270,13 @@ impl<D: Device> Allocator<D> {
             }
             Step::Free => {
                 let slot = pool.slicer.resolve_claimed(id)?;
+                if self.tells_slices() && pool.tally(batch.points).waits() {
+                    event = self.slice_event(EventKind::SlicePending, cell, pool, slot);
+                }
                 pool.free_claimed(slot, batch.points, batch.promise, &self.clock);
             }
         }
-        Ok(())
+        Ok(event)
     }
 }
 

@@ -3,51 +3,86 @@
 //!
 //! Such a slice carries the flag [`CARE`], by which the hot paths do not know it as a live one: what they refuse comes here.
 
+use super::short::Served;
 use super::{Allocator, Cell, Debugging, InFlight};
 use crate::device::{Device, DeviceError, DeviceMemory, FillReason, FillRequest};
 use crate::error::{DeviceFault, Error};
+use crate::event::{EventKind, Label};
 use crate::pool::Pool;
 use crate::slice::{Request, Slice};
 use crate::slicer::nodes::{CARE, SCRUB};
 use crate::slots::SliceId;
+use crate::sync::Guard;
 use core::slice;
 
 impl<D: Device> Allocator<D> {
-    /// [`Allocator::allocate`] for requests that ask for more than a place, or all if slices are watched. The request has
-    /// been checked.
-    #[cold]
+    /// [`Allocator::allocate`] for requests that are not like most, or of allocators in which none is. The request has been
+    /// checked.
     #[inline(never)]
-    pub(super) fn allocate_with_care(&self, request: &Request) -> Result<Slice, Error> {
+    pub(super) fn allocate_with_care(
+        &self,
+        request: &Request,
+        label: &Label,
+        served: &mut Served<'_>,
+    ) -> Result<Slice, Error> {
         self.check_support(request)?;
-        let mut fresh = false;
-        let slice = self.allocate_plainly::<false>(request, &mut fresh)?;
-        if !(request.zero || request.scrub || self.debugs) {
+        let slice = self.serve(request, served)?;
+        let watched = self.debugs || self.tells_slices();
+        if !(watched || request.is_zeroed() || request.is_scrubbed() || *label != Label::NONE) {
             return Ok(slice);
         }
+        self.take_care(request, label, &slice, watched, served.fresh)?;
+        Ok(slice)
+    }
+
+    /// Does what has to be done with a new slice; frees it again if that fails.
+    #[cold]
+    fn take_care(
+        &self,
+        request: &Request,
+        label: &Label,
+        slice: &Slice,
+        watched: bool,
+        fresh: bool,
+    ) -> Result<(), Error> {
         let cell = self.cell(slice.id)?;
         if self.debugs {
             self.fill_mapped(slice.mapped, slice.size, Debugging::NEW);
-            self.draw_margin(cell, &slice);
+            self.draw_margin(cell, slice);
         }
-        if request.scrub || self.debugs {
-            // Nobody else knows the handle yet, and nobody looks at the margin before the slice is flagged.
-            let mut pool = cell.pool.lock();
-            let slot = pool.slicer.resolve_any(slice.id)?;
-            pool.slicer.set_flags(slot, if request.scrub { CARE | SCRUB } else { CARE });
-        }
-        if request.zero && slice.memory != u64::MAX {
-            if let Err(error) = self.fill(cell, &slice, FillReason::Zero) {
+        if *label != Label::NONE {
+            if let Err(error) = self.set_label(slice.id, label) {
                 self.undo(cell, slice.id, fresh);
                 return Err(error);
             }
         }
-        Ok(slice)
+        if request.is_scrubbed() || watched {
+            // Nobody else knows the handle yet, and nobody looks at the margin before the slice is flagged.
+            let mut pool = cell.pool.lock();
+            let slot = pool.slicer.resolve_any(slice.id)?;
+            pool.slicer.set_flags(slot, if request.is_scrubbed() { CARE | SCRUB } else { CARE });
+        }
+        if request.is_zeroed() && slice.memory != u64::MAX {
+            if let Err(error) = self.fill(cell, slice, FillReason::Zero) {
+                self.undo(cell, slice.id, fresh);
+                return Err(error);
+            }
+        }
+        if self.tells_slices() {
+            // What was freed before the slice was placed here has been told of with a lower number.
+            let pool = cell.pool.lock();
+            let slot = pool.slicer.resolve_any(slice.id)?;
+            let event = self.slice_event(EventKind::SliceAllocated, cell, &pool, slot);
+            drop(pool);
+            self.tell(event);
+        }
+        Ok(())
     }
 
     /// Refuses what the device cannot do.
     #[cold]
     pub(super) fn check_support(&self, request: &Request) -> Result<(), Error> {
-        if (request.zero || request.scrub) && !self.device.can_fill() {
+        if (request.is_zeroed() || request.is_scrubbed()) && !self.device.can_fill() {
             return Err(Error::NotSupported { what: c"fill" });
         }
         Ok(())
@@ -109,7 +144,7 @@ impl<D: Device> Allocator<D> {
         pool.slicer.release_spare(spare);
         let point = match filled {
             Ok(Some(point)) => point,
-            Ok(None) => return pool.release(slot, &self.clock),
+            Ok(None) => return self.release_and_tell(cell, pool, slot),
             Err(error) => {
                 *refusal = Some(error);
                 return pool.slicer.enqueue_scrub(slot);
@@ -117,17 +152,30 @@ impl<D: Device> Allocator<D> {
         };
         let tally = pool.tally(&[point]);
         pool.slicer.clear_flags(slot);
+        if self.tells_slices() {
+            // So that it comes here again when it is free.
+            pool.slicer.set_flags(slot, CARE);
+        }
         if tally.waits() {
             pool.wait(slot, &[point], &tally);
         } else {
-            pool.release(slot, &self.clock);
+            self.release_and_tell(cell, pool, slot);
         }
+    }
+
+    /// A pending slice that waits for nothing is free, and the device hears of it. The lock ends with that.
+    #[cold]
+    pub(super) fn release_and_tell(&self, cell: &Cell, mut pool: Guard<'_, Pool>, slot: u32) {
+        let event = self.slice_event(EventKind::SliceFreed, cell, &pool, slot);
+        pool.release(slot, &self.clock);
+        drop(pool);
+        self.tell(event);
     }
 
     /// Does what has to be done with all slices of a pool that wait for that, once each.
     #[cold]
     pub(super) fn attend_all(&self, cell: &Cell, refusal: &mut Option<Error>) {
-        if !self.debugs && !self.device.can_fill() {
+        if !self.debugs && !self.device.can_fill() && !self.tells_slices() {
             // No slice needs anything.
             return;
         }

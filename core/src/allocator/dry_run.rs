@@ -1,6 +1,7 @@
 //! Memory for what a dry run has placed.
 
 use super::grow::{Page, Refused};
+use super::short::Wanted;
 use super::{Allocator, Cell, InFlight};
 use crate::device::{Device, DeviceMemory};
 use crate::error::Error;
@@ -48,7 +49,8 @@ impl<D: Device> Allocator<D> {
                         waited += 1;
                         continue;
                     }
-                    if !error.bytes_to_give_back().is_some_and(|wanted| self.give_back_for(wanted, &mut left)) {
+                    let wanted = Wanted::after(&error, cell.rules.heap);
+                    if !wanted.is_some_and(|wanted| self.give_back_for(wanted, &mut left)) {
                         return Err(match error {
                             Error::OutOfDeviceMemory { size, code } => Error::MappingFailed { size, code },
                             other => other,
@@ -75,17 +77,17 @@ impl<D: Device> Allocator<D> {
             cell.pool.lock().pages.release_promise();
             Err(error)
         };
-        if let Err(error) = self.charge(size) {
+        if let Err(error) = self.charge(cell, size) {
             return cancel(error);
         }
-        let memory = match self.take_page(cell, size) {
+        let memory = match self.take_page(cell, size, core::ptr::null_mut()) {
             Ok(memory) => memory,
             Err(Refused { error, page: Page::Kept(memory) }) => {
                 self.keep_useless(cell, memory);
                 return Err(error);
             }
             Err(Refused { error, page }) => {
-                self.discharge(size);
+                self.discharge(cell, size);
                 if let Page::Returned = page {
                     cell.pool.lock().note_returned_memory();
                 }
@@ -109,7 +111,7 @@ impl<D: Device> Allocator<D> {
                 if self.hand_back(&memory).is_err() {
                     self.keep_useless(cell, memory);
                 } else {
-                    self.discharge(size);
+                    self.discharge(cell, size);
                     let mut pool = cell.pool.lock();
                     pool.pages.release_promise();
                     pool.note_returned_memory();
@@ -123,6 +125,6 @@ impl<D: Device> Allocator<D> {
     #[cold]
     fn keep_useless(&self, cell: &Cell, memory: DeviceMemory) {
         cell.pool.lock().keep_refused_memory(memory);
-        self.ledger.lock().held().take_useless(memory.size);
+        self.ledger.lock().note(cell.rules.origin(), |held| held.take_useless(memory.size));
     }
 }

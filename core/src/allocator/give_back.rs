@@ -1,9 +1,12 @@
 //! How pages that hold nothing go back to the device: by age, by a trim, or because they are in the way of another.
 
+use super::short::Wanted;
 use super::{Allocator, Cell, InFlight};
 use crate::budget::Budget;
 use crate::device::{Device, DeviceError, DeviceMemory};
 use crate::error::{DeviceFault, Error};
+use crate::event::{Event, EventKind};
+use crate::ledger::Held;
 use crate::pool::Pool;
 use crate::sync::{Guard, Ordering};
 
@@ -32,8 +35,8 @@ impl<D: Device> Allocator<D> {
         }
         self.retry_stuck(&mut refusal);
         // Only as many as are idle now: callbacks, and other threads, may make others idle for ever.
-        for _ in 0..self.idle_pages() {
-            if self.give_oldest_back(min_keep_bytes, &mut refusal).is_none() {
+        for _ in 0..self.idle_pages(None) {
+            if self.give_oldest_back(min_keep_bytes, None, &mut refusal).is_none() {
                 break;
             }
         }
@@ -51,22 +54,27 @@ impl<D: Device> Allocator<D> {
                 let Some(page) = pool.pages.retry_stuck() else { break };
                 let memory = pool.pages[page].memory;
                 drop(pool);
-                self.finish_return(cell, page, &memory, refusal);
+                self.finish_return(cell, page, &memory, None, refusal);
             }
         }
     }
 
+    /// The pools that give pages of a heap back; `None`: of any.
+    fn giving(&self, heap: Option<u32>) -> impl Iterator<Item = &Cell> {
+        self.giving_cells().filter(move |cell| heap.is_none_or(|heap| cell.rules.heap == heap))
+    }
+
     /// Pages that hold nothing, in pools that give them back.
     #[cold]
-    pub(super) fn idle_pages(&self) -> u32 {
-        self.pools.iter().map(|cell| cell.pool.lock().pages.idle_count()).sum()
+    pub(super) fn idle_pages(&self, heap: Option<u32>) -> u32 {
+        self.giving(heap).map(|cell| cell.pool.lock().pages.idle_count()).sum()
     }
 
     /// Gives the page back that has been idle the longest, of those without which `min_keep_bytes` stay reserved: the bytes
     /// that the device has more, 0 if it refused, or never gave any, or another thread was faster; `None` if there is none.
     #[cold]
-    fn give_oldest_back(&self, min_keep_bytes: u64, refusal: &mut Option<Error>) -> Option<u64> {
-        let (cell, floor) = self.oldest_above(min_keep_bytes)?;
+    fn give_oldest_back(&self, min_keep_bytes: u64, heap: Option<u32>, refusal: &mut Option<Error>) -> Option<u64> {
+        let (cell, floor) = self.oldest_above(min_keep_bytes, heap)?;
         let pool = cell.pool.lock();
         // Another thread may have used it meanwhile; then the next call looks again.
         let Some((page, _)) = pool.idle_above(floor) else { return Some(0) };
@@ -82,18 +90,18 @@ impl<D: Device> Allocator<D> {
     /// for those that it has refused. Whether anything went back. `left`: how many pages may go, as many as are idle at
     /// first.
     #[cold]
-    pub(super) fn give_back_for(&self, wanted: u64, left: &mut Option<u32>) -> bool {
+    pub(super) fn give_back_for(&self, wanted: Wanted, left: &mut Option<u32>) -> bool {
         if cfg!(slicepool_canary = "keep_idle_when_short") {
             return false;
         }
         // Callbacks, and other threads, may make others idle for ever.
-        let left = left.get_or_insert_with(|| self.idle_pages());
+        let left = left.get_or_insert_with(|| self.idle_pages(wanted.heap));
         let before = self.returns.load(Ordering::Relaxed);
         self.retry_stuck(&mut None);
         let mut given = 0;
-        while given < wanted && *left != 0 {
+        while given < wanted.bytes && *left != 0 {
             *left -= 1;
-            let Some(bytes) = self.give_oldest_back(0, &mut None) else { break };
+            let Some(bytes) = self.give_oldest_back(0, wanted.heap, &mut None) else { break };
             given += bytes;
         }
         before != self.returns.load(Ordering::Relaxed)
@@ -128,8 +136,8 @@ impl<D: Device> Allocator<D> {
         let Some(_turn) = self.clock.giving_way.take() else { return };
         let events = self.clock.idle_events();
         let _in_flight = InFlight::new(&self.in_flight);
-        for _ in 0..self.idle_pages() {
-            if !budget.is_short() || self.give_oldest_back(0, &mut None).is_none() {
+        for _ in 0..self.idle_pages(None) {
+            if !budget.is_short() || self.give_oldest_back(0, None, &mut None).is_none() {
                 break;
             }
         }
@@ -143,11 +151,11 @@ impl<D: Device> Allocator<D> {
     /// The pool whose oldest idle page is the oldest of those without which `min_keep_bytes` stay reserved, and what of
     /// that the pool itself has to keep.
     #[cold]
-    fn oldest_above(&self, min_keep_bytes: u64) -> Option<(&Cell, u64)> {
+    fn oldest_above(&self, min_keep_bytes: u64, heap: Option<u32>) -> Option<(&Cell, u64)> {
         // The sum is of no one instant, which does not matter as long as nobody else gives back at the same time.
-        let staying = self.pools.iter().map(|cell| cell.pool.lock().pages.staying()).fold(0, u64::saturating_add);
+        let staying = self.giving(heap).map(|cell| cell.pool.lock().pages.staying()).fold(0, u64::saturating_add);
         let mut oldest: Option<(&Cell, u64, u32)> = None;
-        for cell in self.pools.iter() {
+        for cell in self.giving(heap) {
             let pool = cell.pool.lock();
             let floor = min_keep_bytes.saturating_sub(staying.saturating_sub(pool.pages.staying()));
             let Some((_, since)) = pool.idle_above(floor) else { continue };
@@ -168,7 +176,7 @@ impl<D: Device> Allocator<D> {
     #[cold]
     pub fn cleanup(&self) -> Result<(), Error> {
         let mut refusal = self.trim(0).err();
-        if let Some(cell) = self.persistent() {
+        for cell in self.types.persistent_cells() {
             let _in_flight = InFlight::new(&self.in_flight);
             let idle = cell.pool.lock().pages.idle_count();
             for _ in 0..idle {
@@ -199,7 +207,7 @@ impl<D: Device> Allocator<D> {
         let _in_flight = InFlight::new(&self.in_flight);
         let mut left = AGED_PAGES_PER_CALL;
         let mut next_check: Option<u32> = None;
-        for cell in self.pools.iter() {
+        for cell in self.giving_cells() {
             let check = loop {
                 let mut pool = cell.pool.lock();
                 if pool.pages.next_check().is_none() {
@@ -232,13 +240,24 @@ impl<D: Device> Allocator<D> {
     #[cold]
     pub(super) fn give_back(&self, cell: &Cell, mut pool: Guard<'_, Pool>, page: u32, refusal: &mut Option<Error>) {
         let memory = pool.begin_return(page);
+        let mapping = pool.pages.is_mapping(page);
+        let unmap = !mapping && pool.pages.forget_mapping(page);
+        let event = if memory.is_mapped() { self.page_event(EventKind::PageReturned, cell, &memory) } else { None };
+        self.note_block(cell, false);
         drop(pool);
-        self.ledger.lock().held().begin_return();
+        self.ledger.lock().note(cell.rules.origin(), Held::begin_return);
+        if mapping {
+            // The call that is at it goes on from here.
+            return;
+        }
+        if unmap {
+            self.device.unmap(&memory);
+        }
         if memory.is_mapped() {
-            return self.finish_return(cell, page, &memory, refusal);
+            return self.finish_return(cell, page, &memory, event, refusal);
         }
         cell.pool.lock().returned(page);
-        self.ledger.lock().held().end_return(memory.size);
+        self.ledger.lock().note(cell.rules.origin(), |held| held.end_return(memory.size));
     }
 
     /// Gives memory back to the device.
@@ -252,16 +271,26 @@ impl<D: Device> Allocator<D> {
 
     /// Calls the device for a page that has begun to leave.
     #[cold]
-    fn finish_return(&self, cell: &Cell, page: u32, memory: &DeviceMemory, refusal: &mut Option<Error>) {
+    pub(super) fn finish_return(
+        &self,
+        cell: &Cell,
+        page: u32,
+        memory: &DeviceMemory,
+        event: Option<Event>,
+        refusal: &mut Option<Error>,
+    ) {
         let answer = self.hand_back(memory);
         let mut pool = cell.pool.lock();
         match answer {
             Ok(()) => {
                 pool.returned(page);
+                // One that did not tell when it began to leave does so now.
+                let event = event.or_else(|| self.page_event(EventKind::PageReturned, cell, memory));
                 drop(pool);
-                self.ledger.lock().held().end_return(memory.size);
-                self.discharge(memory.size);
+                self.ledger.lock().note(cell.rules.origin(), |held| held.end_return(memory.size));
+                self.discharge(cell, memory.size);
                 self.note_return();
+                self.tell(event);
             }
             Err(error) => {
                 pool.refused(page);
@@ -270,7 +299,11 @@ impl<D: Device> Allocator<D> {
                         code
                     }
                 };
-                *refusal = Some(Error::DeviceFailed { fault: DeviceFault::Refused, code });
+                let error = Error::DeviceFailed { fault: DeviceFault::Refused, code };
+                let event = self.page_event(EventKind::PageRefused, cell, memory);
+                drop(pool);
+                *refusal = Some(error);
+                self.tell(event.map(|event| Event { error: Some(error), ..event }));
             }
         }
     }

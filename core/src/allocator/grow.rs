@@ -1,11 +1,13 @@
 //! Taking a page from the device.
 
+use super::short::Served;
 use super::{Allocator, Cell, InFlight};
-use crate::device::{Device, DeviceError, DeviceMemory, PageRequest};
+use crate::device::{Device, DeviceError, DeviceMemory, Heap, HeapBudget, PageRequest};
 use crate::error::{DeviceFault, Error};
+use crate::event::EventKind;
 use crate::ledger::Ledger;
-use crate::pool::{Fit, Pool};
-use crate::slice::Slice;
+use crate::pool::{Fit, Pool, PoolKinds};
+use crate::slice::{Request, Slice};
 use crate::sync::{Guard, Ordering};
 
 /// Tries to reserve a smaller page when others use up what there was room for.
@@ -22,69 +24,93 @@ impl From<DeviceError> for Error {
 }
 
 impl<D: Device> Allocator<D> {
-    /// Takes a page from the device and places the request in it; `fresh`: whether that was done. Otherwise memory that is
-    /// held has turned out to serve it.
+    /// Takes a page from the device and places the request in it. Otherwise memory that is held has turned out to serve it.
     ///
     /// Reserve, call, commit: everything that could fail is set aside first, the device is called with no lock held,
     /// and the page is installed and carved in one critical section, so that nobody else takes what it was got for.
     #[cold]
-    pub(super) fn grow(&self, cell: &Cell, fit: &Fit, fresh: &mut bool) -> Result<Slice, Error> {
+    pub(super) fn grow(&self, cell: &Cell, request: &Request, served: &mut Served<'_>) -> Result<Slice, Error> {
+        let fit = &cell.rules.fit(request)?;
         let _in_flight = InFlight::new(&self.in_flight);
+        let budget = self.heap_budget(cell.rules.heap, request);
         let mut tries = 0;
         loop {
-            let bytes = match self.begin_growth(cell, fit)? {
+            let bytes = match self.begin_growth(cell, fit, budget.room())? {
                 Begun::Placed(slice) => return Ok(slice),
                 Begun::Page(bytes) => bytes,
             };
-            if let Err(error) = self.reserve(bytes) {
-                cell.pool.lock().cancel_growth(bytes);
-                tries += 1;
-                // There was room just now, where a smaller page would do.
-                if cell.rules.bytes(fit.size) < bytes && cell.rules.grows() && tries < RESERVE_TRIES {
-                    continue;
-                }
-                return Err(error);
-            }
-            let memory =
-                if self.options.dry_run { Ok(DeviceMemory::unmapped(bytes)) } else { self.take_page(cell, bytes) };
-            let Refused { error, page } = match memory {
+            let taken = match budget.check(cell.rules.heap, bytes) {
+                Ok(()) => self.take_reserved(cell, bytes, request.device_data()),
+                Err(error) => Err(Refused { error, page: Page::NotReserved }),
+            };
+            let Refused { error, page } = match taken {
                 Ok(memory) => {
-                    *fresh = true;
-                    self.ledger.lock().held().take(bytes);
-                    return Ok(cell.pool.lock().commit_growth(memory, fit));
+                    served.fresh = true;
+                    let mut pool = cell.pool.lock();
+                    let slice = pool.commit_growth(memory, fit);
+                    let event = self.page_event(EventKind::PageAllocated, cell, &memory);
+                    drop(pool);
+                    self.tell(event);
+                    return Ok(slice);
                 }
                 Err(refused) => refused,
             };
             let mut pool = cell.pool.lock();
-            let smaller = match error {
+            let mut again = match error {
                 Error::OutOfDeviceMemory { code, .. } => pool.note_refusal(fit, bytes, code),
                 _ => false,
             };
-            match page {
-                Page::None => pool.cancel_growth(bytes),
-                Page::Returned => pool.cancel_returned_growth(bytes),
-                Page::Kept(memory) => pool.keep_refused_growth(memory),
+            if let Page::NotReserved = page {
+                tries += 1;
+                // There was room just now, where a smaller page would do.
+                again = cell.rules.bytes(fit.size) < bytes && cell.rules.grows() && tries < RESERVE_TRIES;
             }
-            drop(pool);
-            if let Page::Kept(_) = page {
-                self.ledger.lock().held().take_useless(bytes);
-            } else {
-                self.release(bytes);
-            }
-            if !smaller {
+            self.end_refused_growth(cell, pool, bytes, page);
+            if !again {
                 return Err(error);
             }
         }
     }
 
-    /// Sets everything aside for a page, unless memory that is held serves the request after all.
+    /// Reserves a page of `bytes` that a pool has set aside, and takes it from the device; or plans it, in a dry run.
     #[cold]
-    fn begin_growth(&self, cell: &Cell, fit: &Fit) -> Result<Begun, Error> {
+    pub(super) fn take_reserved(&self, cell: &Cell, bytes: u64, device_data: *mut u8) -> Result<DeviceMemory, Refused> {
+        self.reserve(cell, bytes).map_err(|error| Refused { error, page: Page::NotReserved })?;
+        let memory = if self.options.dry_run {
+            DeviceMemory::unmapped(bytes)
+        } else {
+            self.take_page(cell, bytes, device_data)?
+        };
+        self.ledger.lock().note(cell.rules.origin(), |held| held.take(bytes));
+        Ok(memory)
+    }
+
+    /// Gives up what was set aside and reserved for a page that came to nothing.
+    #[cold]
+    pub(super) fn end_refused_growth(&self, cell: &Cell, mut pool: Guard<'_, Pool>, bytes: u64, page: Page) {
+        match page {
+            Page::NotReserved | Page::None => pool.cancel_growth(bytes),
+            Page::Returned => pool.cancel_returned_growth(bytes),
+            Page::Kept(memory) => pool.keep_refused_growth(memory),
+        }
+        self.note_block(cell, false);
+        drop(pool);
+        match page {
+            Page::NotReserved => {}
+            Page::None | Page::Returned => self.release(cell, bytes),
+            Page::Kept(_) => self.ledger.lock().note(cell.rules.origin(), |held| held.take_useless(bytes)),
+        }
+    }
+
+    /// Sets everything aside for a page of at most `most` bytes, if that is enough, unless memory that is held serves the
+    /// request after all.
+    #[cold]
+    fn begin_growth(&self, cell: &Cell, fit: &Fit, most: u64) -> Result<Begun, Error> {
         let (mut waited, mut given_back) = (0, 0);
         // The turn to give pages back that are in the way, and how many at most: callbacks may make others idle for ever.
         let mut clearing = None;
         loop {
-            let room = self.room();
+            let room = self.room(cell).min(most);
             let mut pool = self.lock_with_metadata(cell)?;
             if let Some(slice) = Self::look(&mut pool, fit) {
                 return Ok(Begun::Placed(slice));
@@ -99,10 +125,16 @@ impl<D: Device> Allocator<D> {
                 waited += 1;
                 continue;
             }
-            if self.closing.load(Ordering::Acquire) != 0 {
-                return Err(Error::Busy { live: 0, pending: 0, in_use: 0, in_flight: 1 });
+            if cell.rules.kinds != PoolKinds::Both {
+                drop(pool);
+                if let Some(slice) = self.place_in_other_kind(cell, fit)? {
+                    return Ok(Begun::Placed(slice));
+                }
+                pool = self.lock_with_metadata(cell)?;
             }
-            if let Some(page) = pool.idle_before_growth(fit, given_back) {
+            self.check_open()?;
+            let blocks = self.blocks_of(cell);
+            if let Some(page) = pool.idle_before_growth(fit, given_back, blocks) {
                 let idle = pool.pages.idle_count();
                 if let Some((_, left)) = clearing.get_or_insert_with(|| cell.clearing.take().map(|turn| (turn, idle))) {
                     if *left != 0 {
@@ -114,18 +146,69 @@ impl<D: Device> Allocator<D> {
                     }
                 }
             }
-            return pool.begin_growth(fit, room, self.returns.load(Ordering::Relaxed)).map(Begun::Page);
+            let bytes = pool.begin_growth(fit, room, blocks, self.returned_pages())?;
+            self.note_block(cell, true);
+            return Ok(Begun::Page(bytes));
+        }
+    }
+
+    /// Refuses pages while the allocator is being closed. Under a pool's lock: then closing sees what is set aside there.
+    pub(super) fn check_open(&self) -> Result<(), Error> {
+        if self.closing.load(Ordering::Acquire) != 0 {
+            return Err(Error::Busy { live: 0, pending: 0, in_use: 0, in_flight: 1 });
+        }
+        Ok(())
+    }
+
+    /// Pages that have been given back, by count.
+    pub(super) fn returned_pages(&self) -> u32 {
+        self.returns.load(Ordering::Relaxed)
+    }
+
+    /// Pages of a pool's memory type that double with their number.
+    pub(super) fn blocks_of(&self, cell: &Cell) -> u32 {
+        self.types.get(cell.rules.memory_type).map_or(0, |one| one.blocks.load(Ordering::Relaxed))
+    }
+
+    /// There is a page more of those, or one less.
+    pub(super) fn note_block(&self, cell: &Cell, more: bool) {
+        if let (true, Some(one)) = (cell.rules.doubles(), self.types.get(cell.rules.memory_type)) {
+            // Its pools add to it under different locks; nothing else is published by it.
+            if more {
+                one.blocks.fetch_add(1, Ordering::Relaxed);
+            } else {
+                one.blocks.fetch_sub(1, Ordering::Relaxed);
+            }
         }
     }
 
     // ---- limits: reserved before the device is called, returned after it has taken a page back
 
+    /// What a request may take of a heap besides the limits.
+    #[cold]
+    fn heap_budget(&self, heap: u32, request: &Request) -> HeapRoom {
+        let binds = request.is_within_budget() && !self.options.dry_run;
+        if self.options.dry_run {
+            return HeapRoom { budget: u64::MAX, usage: 0, binds };
+        }
+        let says = self.device.heap_budget(heap);
+        if says.is_none() && !binds {
+            return HeapRoom { budget: u64::MAX, usage: 0, binds };
+        }
+        let HeapBudget { usage, budget } = says.unwrap_or_else(|| {
+            let Heap { size, limit, .. } = self.heaps[heap];
+            let usage = self.ledger.lock().held_of_heap(heap).bytes;
+            HeapBudget { usage, budget: limit.unwrap_or(size) }
+        });
+        HeapRoom { budget, usage, binds }
+    }
+
     /// Bytes that the next page may have.
-    fn room(&self) -> u64 {
+    pub(super) fn room(&self, cell: &Cell) -> u64 {
         if self.options.dry_run {
             return u64::MAX;
         }
-        let own = self.ledger.lock().account().room();
+        let own = self.ledger.lock().room(cell.rules.heap);
         match &self.options.budget {
             Some(budget) => own.min(budget.room()),
             None => own,
@@ -135,14 +218,14 @@ impl<D: Device> Allocator<D> {
     /// Reserves a page under the allocator's own limits and those it shares. In a dry run that is left to
     /// [`Allocator::resolve`].
     #[cold]
-    fn reserve(&self, bytes: u64) -> Result<(), Error> {
-        if self.options.dry_run { Ok(()) } else { self.charge(bytes) }
+    fn reserve(&self, cell: &Cell, bytes: u64) -> Result<(), Error> {
+        if self.options.dry_run { Ok(()) } else { self.charge(cell, bytes) }
     }
 
     /// Reserves a page under all limits.
     #[cold]
-    pub(super) fn charge(&self, bytes: u64) -> Result<(), Error> {
-        let own = self.ledger.lock().account().reserve(bytes);
+    pub(super) fn charge(&self, cell: &Cell, bytes: u64) -> Result<(), Error> {
+        let own = self.ledger.lock().reserve(cell.rules.heap, bytes);
         if let (Err(error), Some(budget)) = (own, &self.options.budget) {
             // Bytes come before pages, whichever of the two limits them.
             return match (error, budget.refusal(bytes)) {
@@ -153,24 +236,24 @@ impl<D: Device> Allocator<D> {
         own?;
         let shared = self.options.budget.as_ref().map_or(Ok(()), |budget| budget.reserve(bytes));
         if shared.is_err() {
-            self.ledger.lock().account().release(bytes);
+            self.ledger.lock().release(cell.rules.heap, bytes);
         }
         shared
     }
 
     /// Returns what was reserved for a page by [`Allocator::charge`].
     #[cold]
-    pub(super) fn discharge(&self, bytes: u64) {
-        self.ledger.lock().account().release(bytes);
+    pub(super) fn discharge(&self, cell: &Cell, bytes: u64) {
+        self.ledger.lock().release(cell.rules.heap, bytes);
         if let Some(budget) = &self.options.budget {
             budget.release(bytes);
         }
     }
 
     /// Returns what was reserved for a growth.
-    fn release(&self, bytes: u64) {
+    fn release(&self, cell: &Cell, bytes: u64) {
         if !self.options.dry_run {
-            self.discharge(bytes);
+            self.discharge(cell, bytes);
         }
     }
 
@@ -189,10 +272,17 @@ impl<D: Device> Allocator<D> {
 
     /// Calls the device for a page and checks what it answers.
     #[cold]
-    pub(super) fn take_page(&self, cell: &Cell, bytes: u64) -> Result<DeviceMemory, Refused> {
+    pub(super) fn take_page(&self, cell: &Cell, bytes: u64, device_data: *mut u8) -> Result<DeviceMemory, Refused> {
         let nothing = |error| Refused { error, page: Page::None };
         self.promise_ledger_entry().map_err(nothing)?;
-        let request = PageRequest { size: bytes, alignment: cell.rules.page_alignment, pool: cell.index };
+        let request = PageRequest {
+            size: bytes,
+            alignment: cell.rules.page_alignment,
+            pool: cell.index,
+            memory_type: cell.rules.memory_type,
+            dedicated: !cell.rules.cuts(),
+            device_data,
+        };
         let answer = self.device.allocate(&request).map_err(|error| match error.into() {
             Error::OutOfDeviceMemory { code, .. } => Error::OutOfDeviceMemory { size: request.size, code },
             other => other,
@@ -205,18 +295,27 @@ impl<D: Device> Allocator<D> {
                 return Err(nothing(refused.err().unwrap_or(not_filled)));
             }
         };
-        let (entered, emptied) = self.ledger.lock().enter(&memory);
-        drop(emptied);
-        if !entered {
-            // Giving it back would free the page that is live.
-            return Err(nothing(Error::DeviceFailed { fault: DeviceFault::Duplicate, code: 0 }));
-        }
+        // Giving it back would free the page that is live.
+        self.enter_promised(&memory).map_err(nothing)?;
         if !memory.is_aligned(request.alignment) {
             let error = Error::DeviceFailed { fault: DeviceFault::Misaligned, code: 0 };
             let page = if self.hand_back(&memory).is_ok() { Page::Returned } else { Page::Kept(memory) };
             return Err(Refused { error, page });
         }
         Ok(memory)
+    }
+
+    /// Enters memory that is there already in the ledger.
+    #[cold]
+    pub(super) fn enter(&self, memory: &DeviceMemory) -> Result<(), Error> {
+        self.promise_ledger_entry()?;
+        self.enter_promised(memory)
+    }
+
+    fn enter_promised(&self, memory: &DeviceMemory) -> Result<(), Error> {
+        let (entered, emptied) = self.ledger.lock().enter(memory);
+        drop(emptied);
+        if entered { Ok(()) } else { Err(Error::DeviceFailed { fault: DeviceFault::Duplicate, code: 0 }) }
     }
 
     #[cold]
@@ -227,6 +326,28 @@ impl<D: Device> Allocator<D> {
             let unneeded = self.ledger.lock().install(table);
             drop(unneeded);
         }
+    }
+}
+
+/// What a request may take of a heap, by what the device says of it.
+#[derive(Clone, Copy)]
+struct HeapRoom {
+    budget: u64,
+    usage: u64,
+    /// Whether it is refused what is more; otherwise pages are made to fit if that is possible.
+    binds: bool,
+}
+
+impl HeapRoom {
+    fn room(self) -> u64 {
+        self.budget.saturating_sub(self.usage)
+    }
+
+    fn check(self, heap: u32, bytes: u64) -> Result<(), Error> {
+        if self.binds && bytes > self.room() {
+            return Err(Error::HeapBudgetExceeded { heap, size: bytes, limit: self.budget, reserved: self.usage });
+        }
+        Ok(())
     }
 }
 
@@ -244,7 +365,10 @@ pub(super) struct Refused {
     pub(super) page: Page,
 }
 
+#[derive(Clone, Copy)]
 pub(super) enum Page {
+    /// The device was not asked: limits do not allow for it.
+    NotReserved,
     /// The device gave none.
     None,
     /// It was no good and has been given back.

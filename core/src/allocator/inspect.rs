@@ -1,11 +1,11 @@
 //! Looking at an allocator: what would fit, figures, a walk over everything, the JSON report.
 
 use super::short::note;
-use super::{Allocator, Cell, InFlight, PERSISTENT_POOL};
-use crate::device::Device;
+use super::{Allocator, Cell, InFlight, OwnPages};
+use crate::device::{Device, MemoryType};
 use crate::error::Error;
-use crate::pool::{Kind, Range, Rules};
-use crate::report::{self, PoolReport, Statistics};
+use crate::pool::{Fit, Kind, Range, Rules};
+use crate::report::{self, HeapReport, PoolReport, Report, Statistics};
 use crate::slice::Request;
 use core::fmt::{self, Write};
 use core::ops::ControlFlow;
@@ -26,36 +26,106 @@ impl<D: Device> Allocator<D> {
     pub fn would_fit(&self, request: &Request) -> Result<bool, Error> {
         request.check()?;
         self.check_support(request)?;
-        if request.persistent && request.pool.is_none() && self.persistent().is_none() {
-            // Looking is no reason to make the pool.
-            let options = &self.options;
-            let rules = Rules::try_new(&options.persistent_pool(), &options.memory_type, options.debugging.margin)?;
-            return rules.fit(request).map(|_| false);
-        }
-        let mut refusal = None;
-        let mut accepted = false;
-        for cell in self.route(request)? {
-            let fit = match cell.rules.fit(request) {
-                Ok(fit) => fit,
-                Err(error) => {
-                    note(&mut refusal, error);
-                    continue;
+        let (mut refusal, mut accepted) = (None, false);
+        for memory_type in self.candidates(request)? {
+            // Looking is no reason to make a pool.
+            let own = match Self::own_pages_for(request) {
+                Some(pages) => Some(pages),
+                None if self.options.dedicated_when_too_large => {
+                    let route = self.listed_route(memory_type, request)?;
+                    self.is_too_large(route, request).then_some(OwnPages::Dedicated)
+                }
+                None => None,
+            };
+            let Some(pages) = own else {
+                for cell in self.listed_route(memory_type, request)?.iter() {
+                    match self.would_fit_in(cell, request) {
+                        Ok(true) => return Ok(true),
+                        Ok(false) => accepted = true,
+                        Err(error) => note(&mut refusal, error),
+                    }
+                }
+                continue;
+            };
+            let fits = match self.types.own(memory_type, pages) {
+                Some(cell) => self.would_fit_in(cell, request),
+                None => {
+                    let one = self.types.get(memory_type).map_or_else(Default::default, |one| one.memory_type);
+                    pages.rules(&self.options, &one)?.fit(request).map(|_| false)
                 }
             };
-            accepted = true;
-            let mut scan = cell.pool.lock().begin_scan(&fit);
-            loop {
-                match cell.pool.lock().would_fit(&fit, scan) {
-                    Ok(true) => return Ok(true),
-                    Ok(false) => break,
-                    Err(more) => scan = more,
-                }
+            match fits {
+                Ok(true) => return Ok(true),
+                Ok(false) => accepted = true,
+                Err(error) => note(&mut refusal, error),
             }
         }
         match refusal {
             Some(error) if !accepted => Err(error),
             _ => Ok(false),
         }
+    }
+
+    /// What [`Allocator::would_fit`] comes to for a request with a search depth.
+    #[cold]
+    fn would_fit_so_deep(&self, cell: &Cell, fit: &Fit, depth: u32) -> bool {
+        let mut scan = cell.pool.lock().begin_scan_of_class(fit, depth);
+        loop {
+            match cell.pool.lock().would_fit_so_deep(fit, scan) {
+                Ok(fits) => return fits,
+                Err(more) => scan = more,
+            }
+        }
+    }
+
+    #[cold]
+    fn would_fit_in(&self, cell: &Cell, request: &Request) -> Result<bool, Error> {
+        let fit = cell.rules.fit(request)?;
+        if request.search_depth().is_some() && cell.rules.cuts() {
+            return Ok(self.would_fit_so_deep(cell, &fit, request.search_depth().unwrap_or(0)));
+        }
+        let mut scan = cell.pool.lock().begin_scan(&fit);
+        loop {
+            match cell.pool.lock().would_fit(&fit, scan) {
+                Ok(fits) => return Ok(fits),
+                Err(more) => scan = more,
+            }
+        }
+    }
+
+    /// Whether serving the request would take memory from the device: [`Allocator::would_fit`], the other way round. Whether
+    /// the device or a limit would refuse it, only trying tells.
+    ///
+    /// # Errors
+    /// As [`Allocator::would_fit`].
+    pub fn would_grow(&self, request: &Request) -> Result<bool, Error> {
+        self.would_fit(request).map(|fits| !fits)
+    }
+
+    /// The slice, or the free range, or the slice that waits for the device, that a place in device memory belongs to: for
+    /// what a device reports as a fault. `offset`: bytes from the start of the page. `None` if there is none.
+    ///
+    /// O(slots), as [`Allocator::walk`].
+    #[cold]
+    pub fn find(&self, memory: u64, offset: u64) -> Option<Range> {
+        self.find_range(&|range| range.memory == memory && offset.wrapping_sub(range.offset) < range.size)
+    }
+
+    /// [`Allocator::find`] by an address as the device sees it, where it gives addresses.
+    #[cold]
+    pub fn find_address(&self, address: u64) -> Option<Range> {
+        self.find_range(&|range| range.address != 0 && address.wrapping_sub(range.address) < range.size)
+    }
+
+    fn find_range(&self, is_it: &dyn Fn(&Range) -> bool) -> Option<Range> {
+        let mut found = None;
+        self.show_all(&mut |range| {
+            if is_it(range) {
+                found = Some(*range);
+            }
+            found.is_none()
+        });
+        found
     }
 
     /// Bytes of the largest free range of any page, exactly. Walks through one size class of each pool, or all pages of
@@ -94,42 +164,75 @@ impl<D: Device> Allocator<D> {
         }
     }
 
-    /// Figures of all pools together, that of persistent slices among them. Each pool's are of one instant. The peak of `in_use` is the sum of the pools' peaks.
+    /// Figures of all pools together, those of slices with pages of their own among them. Each pool's are of one instant. The
+    /// peak of `in_use` is the sum of the pools' peaks.
     #[cold]
     pub fn statistics(&self) -> Statistics {
-        let mut sum = Statistics::default();
-        for cell in self.cells() {
-            let figures = cell.pool.lock().statistics();
-            sum.add(&figures);
-        }
-        let mut ledger = self.ledger.lock();
-        sum.metadata += ledger.bytes() + self.pools.bytes();
-        sum.reserved_peak = ledger.held().bytes_peak;
-        sum.pages_peak = ledger.held().pages_peak;
+        let mut sum = self.sum_of(&|_| true);
+        let ledger = self.ledger.lock();
+        sum.metadata += ledger.bytes() + self.pools.bytes() + self.types.bytes() + self.heaps.bytes();
+        ledger.held().add_peaks(&mut sum);
         sum
     }
 
-    /// Number of pools, that of persistent slices not counted.
+    /// Figures of all pools of a memory type together; `None` if there is no such type.
+    #[cold]
+    pub fn type_statistics(&self, memory_type: u32) -> Option<Statistics> {
+        self.types.get(memory_type)?;
+        let mut sum = self.sum_of(&|rules| rules.memory_type == memory_type);
+        self.ledger.lock().held_of_type(memory_type).add_peaks(&mut sum);
+        Some(sum)
+    }
+
+    /// Figures of all pools of a heap together, and what the device says of it, if it does; `None` if there is no such heap.
+    #[cold]
+    pub fn heap_report(&self, heap: u32) -> Option<HeapReport> {
+        let described = *self.heaps.as_slice().get(heap as usize)?;
+        let mut statistics = self.sum_of(&|rules| rules.heap == heap);
+        self.ledger.lock().held_of_heap(heap).add_peaks(&mut statistics);
+        let _in_flight = InFlight::new(&self.in_flight);
+        Some(HeapReport { heap: described, budget: self.device.heap_budget(heap), statistics })
+    }
+
+    /// The memory types, as they are in effect: none has larger pages than its heap.
+    pub fn memory_type(&self, memory_type: u32) -> Option<MemoryType> {
+        Some(self.types.get(memory_type)?.memory_type)
+    }
+
+    /// How many memory types there are.
+    pub fn memory_type_count(&self) -> u32 {
+        self.types.len()
+    }
+
+    /// How many heaps there are.
+    pub fn heap_count(&self) -> u32 {
+        self.heaps.len()
+    }
+
+    #[cold]
+    fn sum_of(&self, counts: &dyn Fn(&Rules) -> bool) -> Statistics {
+        let mut sum = Statistics::default();
+        for cell in self.cells().filter(|cell| counts(&cell.rules)) {
+            let figures = cell.pool.lock().statistics();
+            sum.add(&figures);
+        }
+        sum
+    }
+
+    /// Number of pools, those of slices with pages of their own not counted.
     pub fn pool_count(&self) -> usize {
         self.pools.len() as usize
     }
 
-    /// Figures of one pool at one instant; `None` if there is no such pool. [`PERSISTENT_POOL`](crate::PERSISTENT_POOL): that
-    /// of persistent slices, once there has been one.
+    /// Figures of one pool at one instant; `None` if there is no such pool. What [`OwnPages::pool`] says stands for those of
+    /// slices with pages of their own, once there has been one.
     pub fn pool_statistics(&self, pool: usize) -> Option<Statistics> {
-        Some(self.pool_cell(pool)?.pool.lock().statistics())
+        Some(self.pool_cell(u32::try_from(pool).ok()?)?.pool.lock().statistics())
     }
 
     /// One pool's effective configuration, and its figures at one instant; `None` if there is no such pool.
     pub fn pool_report(&self, pool: usize) -> Option<PoolReport> {
-        self.pool_cell(pool).map(Self::report_of)
-    }
-
-    fn pool_cell(&self, pool: usize) -> Option<&Cell> {
-        match u32::try_from(pool) {
-            Ok(PERSISTENT_POOL) => self.persistent(),
-            _ => self.pools.as_slice().get(pool),
-        }
+        self.pool_cell(u32::try_from(pool).ok()?).map(Self::report_of)
     }
 
     fn report_of(cell: &Cell) -> PoolReport {
@@ -182,12 +285,29 @@ impl<D: Device> Allocator<D> {
         *next != first
     }
 
-    /// Writes a report as one JSON object: the allocator's figures, then each pool's configuration and figures, and those of
-    /// the pool of persistent slices if there has been one.
+    /// Writes a report as one JSON object: the allocator's figures, those of heaps and memory types, and each pool's
+    /// configuration and figures. `docs/report.schema.json` in the repository describes it.
     #[cold]
     pub fn write_json(&self, out: &mut dyn Write) -> fmt::Result {
-        let persistent = self.persistent().map(Self::report_of);
-        report::write_allocator(out, &self.statistics(), self.pools.iter().map(Self::report_of), persistent)
+        let mut report = Report::begin(out, &self.options, &self.statistics())?;
+        report.list("heaps", self.heap_count(), &mut |out, i| match self.heap_report(i) {
+            Some(heap) => heap.write(out),
+            None => Ok(()),
+        })?;
+        report.list("memory_types", self.types.len(), &mut |out, i| match (
+            self.memory_type(i),
+            self.type_statistics(i),
+        ) {
+            (Some(memory_type), Some(figures)) => report::write_type(out, &memory_type, &figures),
+            _ => Ok(()),
+        })?;
+        report.list("pools", self.pools.len(), &mut |out, i| Self::report_of(&self.pools[i]).write(out, None))?;
+        let own = self.types.own_cells().count() as u32;
+        report.list("own_pages", own, &mut |out, i| match self.types.own_cells().nth(i as usize) {
+            Some(cell) => Self::report_of(cell).write(out, Some(OwnPages::of_pool(cell.index).1)),
+            None => Ok(()),
+        })?;
+        report.end()
     }
 
     /// Verifies every invariant of the books from scratch, for tests: which one does not hold. Holds each pool's lock

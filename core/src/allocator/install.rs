@@ -1,6 +1,7 @@
 //! Other pools in place of those an allocator has.
 
-use super::{Allocator, AllocatorOptions, Cell, check_pool_count};
+use super::own_pages::Types;
+use super::{Allocator, AllocatorOptions, Cell, PoolSource, check_pool_count};
 use crate::clock::Turn;
 use crate::device::Device;
 use crate::error::Error;
@@ -11,8 +12,7 @@ use crate::sync::{AtomicU32, Lock, Ordering};
 
 impl Cell {
     #[cold]
-    pub(super) fn try_new(pool: &PoolOptions, index: u32, tag: u16, options: &AllocatorOptions) -> Result<Self, Error> {
-        let rules = Rules::try_new(pool, &options.memory_type, options.debugging.margin)?;
+    pub(super) fn with_rules(rules: Rules, index: u32, tag: u16, options: &AllocatorOptions) -> Result<Self, Error> {
         let pool = Pool::try_new(options.memory, rules, tag)?;
         Ok(Cell { rules, index, tag, clearing: Turn::new(), pool: Lock::new(options.lock, pool) })
     }
@@ -29,20 +29,20 @@ pub struct NewPools {
 
 impl NewPools {
     #[cold]
-    pub(super) fn try_new(
-        pools: &[PoolOptions],
-        options: &AllocatorOptions,
-        persistent: Option<&Cell>,
-    ) -> Result<Self, Error> {
-        check_pool_count(pools)?;
-        for pool in pools {
-            Rules::try_new(pool, &options.memory_type, options.debugging.margin)?;
-        }
-        let count = pools.len() as u16;
-        let first_tag =
-            new_tags_but(count, |first| persistent.is_some_and(|cell| cell.tag.wrapping_sub(first) < count));
-        let cells = Array::try_new(options.memory, pools.len() as u32, |i| {
-            Cell::try_new(&pools[i as usize], i, first_tag.wrapping_add(i as u16), options)
+    pub(super) fn try_new(pools: PoolSource<'_>, options: &AllocatorOptions, types: &Types) -> Result<Self, Error> {
+        let count = check_pool_count(pools.count as usize)?;
+        let rules = |i| {
+            let pool = (pools.pool)(i)?;
+            let refused = Error::InvalidArgument { field: c"memory_type", value: u64::from(pool.memory_type) };
+            let memory_type = types.get(pool.memory_type).ok_or(refused)?.memory_type;
+            Rules::try_new(&pool, &memory_type, options.debugging.margin)
+        };
+        (0..count).try_for_each(|i| rules(i).map(|_| ()))?;
+        let first_tag = new_tags_but(count as u16, |first| {
+            types.own_cells().any(|cell| u32::from(cell.tag.wrapping_sub(first)) < count)
+        });
+        let cells = Array::try_new(options.memory, count, |i| {
+            Cell::with_rules(rules(i)?, i, first_tag.wrapping_add(i as u16), options)
         })?;
         let next_check = cells.iter().filter_map(|cell| cell.pool.lock().pages.next_check()).min();
         Ok(Self { cells, first_tag, next_check })
@@ -80,8 +80,17 @@ impl<D: Device> Allocator<D> {
     /// As [`Allocator::install_pools`].
     #[cold]
     pub fn prepare_pools(&self, pools: &[PoolOptions]) -> Result<NewPools, Error> {
+        PoolSource::with_list(pools, |pools| self.prepare_pools_of(pools))
+    }
+
+    /// [`Allocator::prepare_pools`] with pools that are described one by one.
+    ///
+    /// # Errors
+    /// As [`Allocator::install_pools`], and those of `pools`.
+    #[cold]
+    pub fn prepare_pools_of(&self, pools: PoolSource<'_>) -> Result<NewPools, Error> {
         self.can_replace_pools()?;
-        let pools = NewPools::try_new(pools, &self.options, self.persistent())?;
+        let pools = NewPools::try_new(pools, &self.options, &self.types)?;
         self.trim(0)?;
         for cell in pools.cells.iter() {
             self.pass_timelines_on(cell)?;
@@ -103,11 +112,14 @@ impl<D: Device> Allocator<D> {
         let old = core::mem::replace(&mut self.pools, cells);
         drop(old);
         self.first_tag = first_tag;
-        self.ages = next_check.is_some();
+        self.ages = AtomicU32::new(u32::from(next_check.is_some()));
         self.clock.restart(next_check.unwrap_or(0));
+        for cell in self.types.own_cells() {
+            self.begin_ageing(cell);
+        }
         self.gave_all_at = AtomicU32::new(u32::MAX);
-        self.ledger.lock().held().forget_peaks();
-        Ok(())
+        self.ledger.lock().forget_peaks();
+        self.prefill_all()
     }
 
     fn can_replace_pools(&self) -> Result<(), Error> {

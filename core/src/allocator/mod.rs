@@ -3,54 +3,80 @@
 //! A request goes first to the pools that take it, in order, for memory that is held already; if that does not serve it,
 //! up a ladder of everything that may help (`short`), of which a new page is one step (`grow`). Pages that hold nothing go
 //! back by age, by a trim, or because they are in the way of others (`give_back`). Slices may wait for the device before
-//! their memory is free (`pending`), and may have their memory filled (`care`). Device callbacks and host-memory functions
-//! run with no lock held.
+//! their memory is free (`pending`), and may have their memory filled (`care`). Of several memory types, those that suit a
+//! request are tried in order (`route`); some slices have pages of their own (`own_pages`). Device callbacks and host-memory
+//! functions run with no lock held.
 
+mod adopt;
 mod batch;
 mod care;
 mod dry_run;
+mod events;
 mod give_back;
 mod grow;
 mod inspect;
 mod install;
+mod labels;
+mod mapping;
 mod options;
+mod own_pages;
 mod pending;
+mod route;
 mod short;
 pub(crate) mod sizing;
 
 pub use batch::{Batch, BatchError};
 pub use install::NewPools;
-use install::new_tags_but;
 pub use options::{AllocatorOptions, Debugging};
-pub use sizing::{block_bytes, block_bytes_of};
+pub use own_pages::OwnPages;
+use own_pages::Types;
+use short::Served;
+pub use sizing::{block_bytes, block_bytes_of, block_bytes_with};
 
 use crate::budget::{Account, Budget};
 use crate::clock::{Clock, Turn};
-use crate::device::Device;
+use crate::device::{Device, DeviceLayout, Heap};
 use crate::error::Error;
+use crate::event::{EventKind, Label};
 use crate::ledger::Ledger;
 use crate::metadata::{Array, Chunk};
 use crate::pool::{Pool, PoolOptions, Rules};
 use crate::slice::{Request, Slice};
 use crate::slots::SliceId;
-use crate::sync::{AtomicPtr, AtomicU32, Guard, Lock, Ordering};
-use core::alloc::Layout;
+use crate::sync::{AtomicU32, Guard, Lock, Ordering, Sequence};
 use core::mem::ManuallyDrop;
 use core::ops::ControlFlow;
-use core::ptr::{self, NonNull};
+use core::ptr;
 
 /// The most pools an allocator can have.
 const MAX_POOLS: usize = 256;
 
-fn check_pool_count(pools: &[PoolOptions]) -> Result<(), Error> {
-    if pools.is_empty() || pools.len() > MAX_POOLS {
-        return Err(Error::InvalidArgument { field: c"pools", value: pools.len() as u64 });
+fn check_pool_count(count: usize) -> Result<u32, Error> {
+    match count {
+        1..=MAX_POOLS => Ok(count as u32),
+        _ => Err(Error::InvalidArgument { field: c"pools", value: count as u64 }),
     }
-    Ok(())
 }
 
-/// In place of a pool's index: the pool of persistent slices.
-pub const PERSISTENT_POOL: u32 = u32::MAX;
+/// In place of a pool's index: the pool of persistent slices of the first memory type.
+pub const PERSISTENT_POOL: u32 = OwnPages::Persistent.pool(0);
+
+/// Pools that are described one by one: how many there are, and the `i`-th of them.
+#[derive(Clone, Copy)]
+pub struct PoolSource<'a> {
+    /// How many.
+    pub count: u32,
+    /// Called in order, some of them more than once.
+    pub pool: &'a dyn Fn(u32) -> Result<PoolOptions, Error>,
+}
+
+impl PoolSource<'_> {
+    /// Calls `make` with the pools of a list.
+    fn with_list<T>(pools: &[PoolOptions], make: impl FnOnce(PoolSource<'_>) -> T) -> T {
+        let count = u32::try_from(pools.len()).unwrap_or(u32::MAX);
+        make(PoolSource { count, pool: &|i| Ok(pools[i as usize].clone()) })
+    }
+}
 
 /// A pool and its lock.
 struct Cell {
@@ -73,15 +99,22 @@ pub struct Allocator<D: Device> {
     options: AllocatorOptions,
     /// Tag of the first pool; the others follow.
     first_tag: u16,
-    /// Whether any pool's pages age.
-    ages: bool,
-    /// Whether every slice is looked after.
+    /// Whether no request is served like most: there are several memory types, or every slice is looked after.
+    unusual: bool,
+    /// Whether every slice is written to.
     debugs: bool,
+    /// Whether the device is told of events.
+    tells: bool,
+    /// Whether any pool's pages age.
+    ages: AtomicU32,
     pools: Array<Cell>,
-    /// The pool of persistent slices, made for the first of them. NULL before.
-    persistent: AtomicPtr<Cell>,
+    /// The memory types, and their pools that are made on demand.
+    types: Types,
+    heaps: Array<Heap>,
     clock: Clock,
     ledger: Lock<Ledger>,
+    /// Numbers of events.
+    sequence: Sequence,
     /// The pressure of the shared budget that has been given way to.
     pressure: AtomicU32,
     /// How many pages had become idle when all of them were given and it was not enough.
@@ -133,29 +166,68 @@ impl Drop for InFlight<'_> {
 }
 
 impl<D: Device> Allocator<D> {
-    /// An allocator over `device` with the pools of `pools`, tried in that order. Takes nothing from the device yet.
+    /// An allocator over `device`, which has memory of the one kind that `options` name, with the pools of `pools`, tried in
+    /// that order. Takes nothing from the device yet, unless pools have [`PoolOptions::min_pages`].
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] names the field that cannot work; [`Error::OutOfHostMemory`]. The device is dropped.
+    /// [`Error::InvalidArgument`] names the field that cannot work; [`Error::OutOfHostMemory`]; those of
+    /// [`Allocator::prefill`]. The device is dropped, and has all pages back.
     #[cold]
     pub fn try_new(device: D, pools: &[PoolOptions], options: AllocatorOptions) -> Result<Self, Error> {
-        if let Some(granule) = options.persistent_granule {
-            let refused = |_| Error::InvalidArgument { field: c"persistent_granule", value: granule };
-            Rules::try_new(&options.persistent_pool(), &options.memory_type, 0).map_err(refused)?;
-        }
-        let NewPools { cells, first_tag, next_check } = NewPools::try_new(pools, &options, None)?;
+        let types = [options.memory_type];
+        Self::with_memory_types(device, &DeviceLayout::new(&types, &[]), pools, options)
+    }
+
+    /// An allocator over a device with several kinds of memory. The memory type in `options` means nothing here.
+    ///
+    /// # Errors
+    /// As [`Allocator::try_new`].
+    #[cold]
+    pub fn with_memory_types(
+        device: D,
+        memory: &DeviceLayout<'_>,
+        pools: &[PoolOptions],
+        options: AllocatorOptions,
+    ) -> Result<Self, Error> {
+        PoolSource::with_list(pools, |pools| Self::with_pools_of(device, memory, pools, options))
+    }
+
+    /// [`Allocator::with_memory_types`] with pools that are described one by one.
+    ///
+    /// # Errors
+    /// As [`Allocator::try_new`], and those of `pools`.
+    #[cold]
+    pub fn with_pools_of(
+        device: D,
+        memory: &DeviceLayout<'_>,
+        pools: PoolSource<'_>,
+        options: AllocatorOptions,
+    ) -> Result<Self, Error> {
+        memory.check()?;
+        let types = Types::try_new(memory, &options)?;
+        let NewPools { cells, first_tag, next_check } = NewPools::try_new(pools, &options, &types)?;
         let clock = Clock::new();
         clock.set_next_check(next_check.unwrap_or(0));
         let account = Account::new(options.max_bytes, options.max_pages);
-        Ok(Self {
+        let heaps = Array::try_new(options.memory, memory.heaps.len().max(1) as u32, |i| {
+            Ok(memory.heaps.get(i as usize).copied().unwrap_or(Heap::new(u64::MAX)))
+        })?;
+        let ledger = Ledger::try_new(options.memory, account, types.len(), memory.heaps)?;
+        let debugs = options.debugging.is_on();
+        let tells = device.hears_events();
+        let allocator = Self {
             device,
             first_tag,
-            ages: next_check.is_some(),
-            debugs: options.debugging.is_on(),
+            unusual: debugs || types.len() > 1 || (tells && options.slice_events),
+            debugs,
+            tells,
+            ages: AtomicU32::new(u32::from(next_check.is_some())),
             pools: cells,
-            persistent: AtomicPtr::new(ptr::null_mut()),
+            types,
+            heaps,
             clock,
-            ledger: Lock::new(options.lock, Ledger::new(options.memory, account)),
+            ledger: Lock::new(options.lock, ledger),
+            sequence: Sequence::new(),
             pressure: AtomicU32::new(options.budget.as_ref().map_or(0, Budget::pressure)),
             gave_all_at: AtomicU32::new(u32::MAX),
             returns: AtomicU32::new(0),
@@ -165,7 +237,10 @@ impl<D: Device> Allocator<D> {
             in_flight: AtomicU32::new(0),
             closing: AtomicU32::new(0),
             options,
-        })
+        };
+        // Dropping the allocator gives back what there is if this fails.
+        allocator.prefill_all()?;
+        Ok(allocator)
     }
 
     /// The device.
@@ -199,35 +274,62 @@ impl<D: Device> Allocator<D> {
     #[inline]
     pub fn allocate(&self, request: &Request) -> Result<Slice, Error> {
         request.check()?;
-        if request.is_unusual() | self.debugs {
-            return self.allocate_with_care(request);
+        if request.is_unusual() | self.unusual {
+            return self.allocate_with_care(request, &Label::NONE, &mut Served::default());
         }
-        self.allocate_plainly::<true>(request, &mut false)
-    }
-
-    /// [`Allocator::allocate`] but for what is done with a slice's memory; `fresh`: whether a page was taken for it. `HOT`:
-    /// placing is part of the code that does so.
-    #[inline(always)]
-    fn allocate_plainly<const HOT: bool>(&self, request: &Request, fresh: &mut bool) -> Result<Slice, Error> {
         let slice = 'placed: {
-            for cell in self.route(request)? {
-                let Ok(fit) = cell.rules.fit(request) else { continue };
+            for cell in self.plain_route(request)? {
+                let Ok(fit) = cell.rules.fit_linear(request) else { continue };
                 let mut pool = cell.pool.lock_hot();
                 if !pool.slicer.has_nodes() {
                     // Its turn is now, not after the others.
                     break;
                 }
-                if let Some(slice) = if HOT { pool.place(&fit) } else { pool.place_elsewhere(&fit) } {
+                if let Some(slice) = pool.place(&fit) {
                     break 'placed slice;
                 }
             }
-            self.allocate_slowly(request, fresh)?
+            self.allocate_slowly(request, &mut Served::default())?
         };
-        if self.ages {
+        self.note_allocation();
+        Ok(slice)
+    }
+
+    /// [`Allocator::allocate`] of a slice that something is attached to from the start, as [`Allocator::set_label`] does.
+    ///
+    /// # Errors
+    /// As [`Allocator::allocate`] and [`Allocator::set_label`]; there is no slice then.
+    #[cold]
+    pub fn allocate_labelled(&self, request: &Request, label: &Label) -> Result<Slice, Error> {
+        request.check()?;
+        self.allocate_with_care(request, label, &mut Served::default())
+    }
+
+    /// [`Allocator::allocate_labelled`] that tells why a memory type did not serve the request: `tell` is called with its
+    /// index for each that was tried, with no lock held. If the request is tried again, after
+    /// [`Device::out_of_memory`], it is called again.
+    ///
+    /// # Errors
+    /// As [`Allocator::allocate_labelled`]: of those that were told, the one that comes first in the order which
+    /// [`Allocator::allocate`] names.
+    #[cold]
+    pub fn allocate_explained(
+        &self,
+        request: &Request,
+        label: &Label,
+        tell: &mut dyn FnMut(u32, Error),
+    ) -> Result<Slice, Error> {
+        request.check()?;
+        self.allocate_with_care(request, label, &mut Served { fresh: false, tell: Some(tell) })
+    }
+
+    /// What every allocation does for the pages that others have left.
+    #[inline(always)]
+    fn note_allocation(&self) {
+        if self.ages.load(Ordering::Relaxed) != 0 {
             self.count_allocation();
         }
         self.look_at_pressure();
-        Ok(slice)
     }
 
     /// [`Allocator::allocate`] off the hot path.
@@ -235,65 +337,21 @@ impl<D: Device> Allocator<D> {
     #[inline(never)]
     fn allocate_elsewhere(&self, request: &Request) -> Result<Slice, Error> {
         request.check()?;
-        self.allocate_with_care(request)
+        self.allocate_with_care(request, &Label::NONE, &mut Served::default())
     }
 
-    /// The pools that may serve a request, in order.
+    /// The pools that may serve a request like most, in order.
     #[inline(always)]
-    fn route(&self, request: &Request) -> Result<&[Cell], Error> {
+    fn plain_route(&self, request: &Request) -> Result<&[Cell], Error> {
         match request.pool.filter(|_| !cfg!(slicepool_canary = "any_pool")) {
-            None if request.persistent => self.need_persistent(),
             None => Ok(self.pools.as_slice()),
-            Some(index) => match self.pools.as_slice().get(index as usize) {
-                Some(cell) if !request.persistent => Ok(core::slice::from_ref(cell)),
-                _ => Err(Error::InvalidArgument { field: c"pool", value: u64::from(index) }),
-            },
+            Some(index) => self.named_pool(index).map(core::slice::from_ref),
         }
     }
 
-    // ---- the pool of persistent slices
-
-    /// The pool of persistent slices, if there is one.
-    #[inline]
-    fn persistent(&self) -> Option<&Cell> {
-        // SAFETY: made by `need_persistent`, never changed after, and freed with the allocator.
-        unsafe { self.persistent.load(Ordering::Acquire).as_ref() }
-    }
-
-    /// The pool of persistent slices, made if there is none.
-    #[cold]
-    fn need_persistent(&self) -> Result<&[Cell], Error> {
-        if let Some(cell) = self.persistent() {
-            return Ok(core::slice::from_ref(cell));
-        }
-        let tag = new_tags_but(1, |tag| u32::from(tag.wrapping_sub(self.first_tag)) < self.pools.len());
-        let cell = Cell::try_new(&self.options.persistent_pool(), PERSISTENT_POOL, tag, &self.options)?;
-        self.pass_timelines_on(&cell)?;
-        let at = self.options.memory.allocate(Layout::new::<Cell>())?.cast::<Cell>();
-        // SAFETY: fresh memory of the right layout.
-        unsafe { at.write(cell) };
-        let null = ptr::null_mut();
-        let won = self.persistent.compare_exchange(null, at.as_ptr(), Ordering::AcqRel, Ordering::Acquire);
-        if won.is_err() {
-            // SAFETY: another thread was faster, nobody knows this one.
-            unsafe { Self::drop_cell(&self.options, at) };
-        }
-        self.persistent().map(core::slice::from_ref).ok_or(Error::OutOfHostMemory { bytes: 0 })
-    }
-
-    /// # Safety
-    /// `cell` came from [`Allocator::need_persistent`] with these options, and nobody uses it any more.
-    unsafe fn drop_cell(options: &AllocatorOptions, cell: NonNull<Cell>) {
-        // SAFETY: passed on from the caller.
-        unsafe {
-            cell.drop_in_place();
-            options.memory.deallocate(cell.cast(), Layout::new::<Cell>());
-        }
-    }
-
-    /// Every pool, that of persistent slices last.
-    fn cells(&self) -> impl Iterator<Item = &Cell> {
-        self.pools.iter().chain(self.persistent())
+    fn named_pool(&self, index: u32) -> Result<&Cell, Error> {
+        let refused = Error::InvalidArgument { field: c"pool", value: u64::from(index) };
+        self.pools.as_slice().get(index as usize).ok_or(refused)
     }
 
     /// Takes a slice back. Its page stays with the allocator until it is trimmed.
@@ -337,12 +395,15 @@ impl<D: Device> Allocator<D> {
             return Err(Error::NotSupported { what: c"try_resize" });
         }
         drop(pool);
-        let fit = cell.rules.fit(&Request::new(size))?;
+        let fit = cell.rules.fit_any_kind(&Request::new(size))?;
         let mut pool = self.lock_with_nodes(cell)?;
         let slot = pool.slicer.resolve_any(id)?;
         self.check_margin(&pool, slot)?;
         let resized = pool.resize(slot, &fit)?;
         self.draw_margin(cell, &resized);
+        let event = self.slice_event(EventKind::SliceResized, cell, &pool, slot);
+        drop(pool);
+        self.tell(event);
         Ok(resized)
     }
 
@@ -352,13 +413,23 @@ impl<D: Device> Allocator<D> {
         let index = u32::from(id.tag().wrapping_sub(self.first_tag));
         match self.pools.as_slice().get(index as usize) {
             Some(cell) => Ok(cell),
-            None => self.persistent_cell(id),
+            None => self.own_cell(id),
         }
     }
 
     #[cold]
-    fn persistent_cell(&self, id: SliceId) -> Result<&Cell, Error> {
-        self.persistent().filter(|cell| cell.tag == id.tag()).ok_or(Error::ForeignHandle)
+    fn own_cell(&self, id: SliceId) -> Result<&Cell, Error> {
+        self.types.own_cells().find(|cell| cell.tag == id.tag()).ok_or(Error::ForeignHandle)
+    }
+
+    /// Every pool: those of the list, then those that were made on demand.
+    fn cells(&self) -> impl Iterator<Item = &Cell> {
+        self.pools.iter().chain(self.types.own_cells())
+    }
+
+    /// The pools whose pages go back by themselves.
+    fn giving_cells(&self) -> impl Iterator<Item = &Cell> {
+        self.pools.iter().chain(self.types.giving_cells())
     }
 
     /// Locks a pool whose slicer has the nodes for any one operation, getting host memory first if need be.
@@ -398,6 +469,9 @@ impl<D: Device> Allocator<D> {
     /// been freed if the error came from the device).
     #[cold]
     pub fn close(&self, live: LiveSlices) -> Result<(), Error> {
+        if self.can_destroy(LiveSlices::Refuse).is_err() {
+            self.tell_leaks();
+        }
         self.can_destroy(live)?;
         self.closing.fetch_add(1, Ordering::AcqRel);
         let closed = self.give_everything_back(live);
@@ -490,21 +564,13 @@ impl<D: Device> Allocator<D> {
         }
     }
 
-    /// # Safety
-    /// Nobody uses the pool of persistent slices any more, and this is called once.
-    unsafe fn drop_persistent(&self) {
-        if let Some(cell) = NonNull::new(self.persistent.load(Ordering::Acquire)) {
-            // SAFETY: passed on from the caller.
-            unsafe { Self::drop_cell(&self.options, cell) };
-        }
-    }
-
     fn into_device(self) -> D {
         let this = ManuallyDrop::new(self);
         // SAFETY: `this` is never used again and never dropped, so each field is moved out once.
         unsafe {
-            this.drop_persistent();
             drop(ptr::read(&raw const this.pools));
+            drop(ptr::read(&raw const this.types));
+            drop(ptr::read(&raw const this.heaps));
             drop(ptr::read(&raw const this.ledger));
             drop(ptr::read(&raw const this.options));
             ptr::read(&raw const this.device)
@@ -517,7 +583,5 @@ impl<D: Device> Drop for Allocator<D> {
         // A page that the device refuses stays lost: it has been asked, and nobody is left to tell.
         let _ = self.close(LiveSlices::Free);
         self.leave_budget();
-        // SAFETY: nobody uses the allocator any more.
-        unsafe { self.drop_persistent() };
     }
 }

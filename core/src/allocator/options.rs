@@ -3,8 +3,8 @@
 
 use crate::budget::Budget;
 use crate::device::MemoryType;
+use crate::event::Name;
 use crate::metadata::HostMemory;
-use crate::pool::PoolOptions;
 use crate::sync::LockKind;
 
 /// How an allocator is made.
@@ -31,9 +31,22 @@ pub struct AllocatorOptions {
     /// [`Allocator::resolve`](crate::Allocator::resolve) asks for a slice's, which is `u64::MAX` until then. Caps of
     /// pools hold, the other limits only count what has been resolved.
     pub dry_run: bool,
-    /// Granule of the pool of persistent slices; `None`: [`PoolOptions::DEFAULT_GRANULE`], and
+    /// Granule of the pools of persistent slices; `None`: [`PoolOptions::DEFAULT_GRANULE`], and
     /// [`block_bytes`](crate::block_bytes) does not count on there being any.
     pub persistent_granule: Option<u64>,
+    /// Requests that are larger than what any pool of the list takes, of the memory type that they come to, have a page of
+    /// their own, as if they were [`Request::dedicated`](crate::Request::dedicated), and
+    /// [`block_bytes`](crate::block_bytes) counts on that. Otherwise they are refused.
+    pub dedicated_when_too_large: bool,
+    /// Pages of dedicated slices that hold nothing go back after about this many allocations, as with
+    /// [`PoolOptions::dealloc_period`]; `None`: never by themselves.
+    pub dedicated_period: Option<u64>,
+    /// Whether [`Device::event`](crate::Device::event) hears of every slice too. Slow: each is looked after by hand.
+    pub slice_events: bool,
+    /// A name, for reports.
+    pub name: Name,
+    /// Anything that the program wants to keep with the allocator.
+    pub user_data: u64,
     /// What is done to find out who writes where nothing is theirs.
     pub debugging: Debugging,
 }
@@ -83,6 +96,11 @@ impl Default for AllocatorOptions {
             budget: None,
             dry_run: false,
             persistent_granule: None,
+            dedicated_when_too_large: false,
+            dedicated_period: Some(1024),
+            slice_events: false,
+            name: Name::NONE,
+            user_data: 0,
             debugging: Debugging::default(),
         }
     }
@@ -159,10 +177,38 @@ impl AllocatorOptions {
         self
     }
 
-    /// What the pool of persistent slices is like: a direct one that never gives back by itself.
-    pub(crate) fn persistent_pool(&self) -> PoolOptions {
-        // A page too small for the usual granule is still a page.
-        let usual = PoolOptions::DEFAULT_GRANULE.min(1 << self.memory_type.max_page.max(1).ilog2());
-        PoolOptions::direct(None).with_granule(self.persistent_granule.unwrap_or(usual))
+    /// The same with pages for requests that are too large for the pools.
+    #[must_use]
+    pub const fn with_dedicated_when_too_large(mut self) -> Self {
+        self.dedicated_when_too_large = true;
+        self
+    }
+
+    /// The same with dedicated pages that age in another way.
+    #[must_use]
+    pub const fn with_dedicated_period(mut self, period: Option<u64>) -> Self {
+        self.dedicated_period = period;
+        self
+    }
+
+    /// The same with events about slices.
+    #[must_use]
+    pub const fn with_slice_events(mut self) -> Self {
+        self.slice_events = true;
+        self
+    }
+
+    /// The same with a name.
+    #[must_use]
+    pub fn with_name(mut self, name: &str) -> Self {
+        self.name = Name::new(name);
+        self
+    }
+
+    /// The same with user data.
+    #[must_use]
+    pub const fn with_user_data(mut self, user_data: u64) -> Self {
+        self.user_data = user_data;
+        self
     }
 }

@@ -3,6 +3,7 @@
 use super::{Allocator, Cell, InFlight};
 use crate::device::Device;
 use crate::error::Error;
+use crate::event::EventKind;
 use crate::pool::pending::Released;
 use crate::slicer::timelines::Point;
 use crate::slots::SliceId;
@@ -49,8 +50,11 @@ impl<D: Device> Allocator<D> {
             }
             self.check_margin(&pool, slot)?;
             if tally.waits() {
+                let event = self.slice_event(EventKind::SlicePending, cell, &pool, slot);
                 pool.set_pending(slot);
                 pool.wait(slot, points, &tally);
+                drop(pool);
+                self.tell(event);
                 break;
             }
             if !pool.slicer.needs_care(slot) {
@@ -223,7 +227,7 @@ impl<D: Device> Allocator<D> {
             loop {
                 let mut pool = cell.pool.lock();
                 let Some(slot) = pool.slicer.take_scrub() else { break };
-                pool.release(slot, &self.clock);
+                self.release_and_tell(cell, pool, slot);
             }
         }
     }

@@ -47,8 +47,10 @@ impl Ageing {
     pub(super) fn enter(&mut self, pages: &Chunked<Page>, index: u32, page: &Page) {
         let expiry = self.checks + STALE - u64::from(page.staleness.get());
         page.expiry.set(expiry);
-        // The list of the check that has just been made is empty, so no list holds pages of two checks.
-        self.due[(expiry % STALE) as usize].append(pages, index, page);
+        // The list of the check that has just been made is empty, so no list holds pages of two checks. A page that served
+        // once has expired at once.
+        let list = if expiry == self.checks { &mut self.expired } else { &mut self.due[(expiry % STALE) as usize] };
+        list.append(pages, index, page);
     }
 
     /// An idle page is used again: what it has aged remains, less one.

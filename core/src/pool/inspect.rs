@@ -11,6 +11,8 @@ use crate::slots::SliceId;
 pub struct Range {
     /// Index of the pool.
     pub pool: u32,
+    /// Index of the memory type.
+    pub memory_type: u32,
     /// The slice's handle, `None` for free memory and for slices that wait for the device.
     pub id: Option<SliceId>,
     /// Whether it is a slice that was freed but waits for the device.
@@ -41,6 +43,7 @@ impl Pool {
         let memory = &self.pages[node.page.get()].memory;
         Some(Range {
             pool,
+            memory_type: self.rules.memory_type,
             id: live.then(|| self.slicer.id(slot)),
             pending,
             memory: memory.handle,
@@ -52,7 +55,7 @@ impl Pool {
     }
 
     /// Bytes by which a slice is larger than what was asked for.
-    fn padding_of(&self, node: &Node) -> u64 {
+    pub(super) fn padding_of(&self, node: &Node) -> u64 {
         if self.rules.cuts() { u64::from(node.link_a.get()) } else { Self::whole_padding(node) }
     }
 
@@ -80,7 +83,7 @@ impl Pool {
             in_use_peak: self.in_use_peak,
             largest_allocation: self.largest_allocation,
             largest_free_bound: self.largest_bound(),
-            metadata: self.slicer.bytes() + self.pages.bytes() + self.by_size.bytes(),
+            metadata: self.slicer.bytes() + self.pages.bytes() + self.by_size.bytes() + self.label_bytes(),
             device_allocations: self.device_allocations,
             device_deallocations: self.device_deallocations,
             slices: self.slicer.live(),

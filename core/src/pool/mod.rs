@@ -12,6 +12,8 @@ mod direct;
 mod exact;
 mod exclusive;
 mod inspect;
+mod labels;
+mod moving;
 mod options;
 mod page;
 mod pages;
@@ -26,15 +28,17 @@ use crate::clock::Clock;
 use crate::device::DeviceMemory;
 use crate::error::Error;
 use crate::int::align_down;
-use crate::metadata::{Chunk, ChunkPlan, HostMemory};
+use crate::metadata::{Array, Chunk, ChunkPlan, HostMemory};
 use crate::slice::Slice;
 use crate::slicer::nodes::Node;
 use crate::slicer::{Scan, Scanned, Slicer};
 use crate::slots::SliceId;
 use exact::{Segment, SizeIndex};
 pub use inspect::Range;
-pub use options::{NearPage, PoolOptions, PoolType};
+use labels::Labels;
+pub use options::{NearPage, PageGrowth, PoolKinds, PoolOptions, PoolType};
 use page::Page;
+pub(crate) use pages::Mapping;
 use pages::Pages;
 use refusals::Refusals;
 pub(crate) use rules::{Fit, Kind, Rules};
@@ -60,6 +64,8 @@ pub(crate) struct Pool {
     refusals: Refusals,
     /// Free pages of a direct pool by their size.
     by_size: SizeIndex,
+    /// What the program has attached to slices, if it ever has.
+    labels: Option<Array<Labels>>,
 }
 
 /// Host memory that a pool needs before it can grow.
@@ -91,7 +97,7 @@ impl Pool {
     pub(crate) fn try_new(memory: HostMemory, rules: Rules, tag: u16) -> Result<Self, Error> {
         Ok(Self {
             slicer: Slicer::try_new(memory, rules.largest_range(), rules.page_kind(), tag)?,
-            pages: Pages::new(memory, rules.dealloc_period, rules.takes_lowest_idle()),
+            pages: Pages::new(memory, rules.dealloc_period, rules.once, rules.takes_lowest_idle()),
             rules,
             in_use: 0,
             padding: 0,
@@ -105,6 +111,7 @@ impl Pool {
             device_deallocations: 0,
             refusals: Refusals::new(),
             by_size: SizeIndex::new(),
+            labels: None,
         })
     }
 
@@ -191,6 +198,26 @@ impl Pool {
 
     pub(crate) fn begin_scan(&self, fit: &Fit) -> Scan {
         self.slicer.begin_scan(fit.size, u32::MAX)
+    }
+
+    /// A search that looks at so many holes of the request's own class, and at nothing else.
+    pub(crate) fn begin_scan_of_class(&self, fit: &Fit, holes: u32) -> Scan {
+        self.slicer.begin_scan_of_class(fit.size, holes)
+    }
+
+    /// Whether such a search, or the one in constant time, would find room; where to go on if there is more to look at.
+    #[cold]
+    pub(crate) fn would_fit_so_deep(&self, fit: &Fit, scan: Scan) -> Result<bool, Scan> {
+        Ok(self.slicer.would_fit(fit.size, fit.align_mask, scan)?
+            || self.slicer.fits_at_once(fit.size, fit.align_mask)
+            || (!self.rules.grows() && self.pages.idle_count() != 0)
+            || (self.rules.grows() && self.slicer.find_idle(fit.size) != 0))
+    }
+
+    /// Bytes that were asked for by a live slice; of a pending one 0.
+    pub(crate) fn requested(&self, slot: u32) -> u64 {
+        let node = self.slicer.node(slot);
+        if node.is_slice() { self.rules.bytes(node.size.get()) - self.padding_of(node) } else { 0 }
     }
 
     /// Whether [`Pool::place`] and [`Pool::scan`] would find room; where to go on if there is more to look at.
@@ -390,12 +417,12 @@ impl Pool {
     /// Sets aside a page under the cap and the records for it; the page's bytes. Needs [`Slicer::has_nodes`], and nothing
     /// may be lacking.
     ///
-    /// Pages that grow have no more than `room`, if that is enough for the request. `returns` counts the pages that the
-    /// allocator has given back.
+    /// Pages that grow have no more than `room`, if that is enough for the request. `blocks`: pages of pools in which they
+    /// double with their number. `returns` counts the pages that the allocator has given back.
     #[cold]
-    pub(crate) fn begin_growth(&mut self, fit: &Fit, room: u64, returns: u32) -> Result<u64, Error> {
+    pub(crate) fn begin_growth(&mut self, fit: &Fit, room: u64, blocks: u32, returns: u32) -> Result<u64, Error> {
         let page = self.claimed_bytes().and_then(|held| {
-            let page = self.rules.next_page(fit, held)?;
+            let page = self.rules.next_page(fit, held, blocks)?;
             held.checked_add(page).map(|_| page)
         });
         let Some(mut page) = page else { return Err(self.capacity_error(fit)) };
@@ -405,11 +432,27 @@ impl Pool {
             page = self.refusals.shrink(page, least, granule).min(align_down(room, granule)).max(least);
         }
         self.refusals.pause(page)?;
+        self.set_aside(page);
+        Ok(page)
+    }
+
+    /// Sets the records for a page aside.
+    fn set_aside(&mut self, page: u64) {
         self.slicer.promise_nodes();
         self.pages.promise();
         self.growing += 1;
         self.growing_bytes += page;
-        Ok(page)
+    }
+
+    /// Why a request is refused that only memory which is held could serve.
+    pub(crate) fn held_error(&self, fit: &Fit) -> Error {
+        match self.capacity_error(fit) {
+            Error::PoolCapacityExceeded { size, in_use, pending, largest_free, growths_in_flight, .. } => {
+                let capacity = self.pages.reserved();
+                Error::PoolCapacityExceeded { size, capacity, in_use, pending, largest_free, growths_in_flight }
+            }
+            other => other,
+        }
     }
 
     pub(crate) fn capacity_error(&self, fit: &Fit) -> Error {
@@ -442,22 +485,34 @@ impl Pool {
     /// Installs the page that a growth got, and places the request that waits for it at its start.
     #[cold]
     pub(crate) fn commit_growth(&mut self, memory: DeviceMemory, fit: &Fit) -> Slice {
-        self.cancel_growth(memory.size);
         if memory.is_mapped() {
             self.note_device_allocation();
             self.refusals.note_success(memory.size);
         }
+        let (_, slot) = self.add_page(memory);
+        self.settle_in_new_page(slot, &memory, fit)
+    }
+
+    /// Adds a page for which everything has been set aside: its index, and its edge, or its slot where it is one slice.
+    fn add_page(&mut self, memory: DeviceMemory) -> (u32, u32) {
+        self.cancel_growth(memory.size);
         let index = self.pages.next_index();
         let granules = (memory.size >> self.rules.granule_shift) as u32;
-        if !self.rules.cuts() {
-            let slot = self.slicer.add_whole(index, granules);
-            self.pages.add(memory, slot);
-            self.note_reserved();
-            return self.settle_first_whole(slot, &memory, fit);
-        }
-        let edge = self.slicer.add_page(index, granules);
+        let cuts = self.rules.cuts();
+        let edge = if cuts { self.slicer.add_page(index, granules) } else { self.slicer.add_whole(index, granules) };
         self.pages.add(memory, edge);
         self.note_reserved();
+        if let Kind::Direct(_) = self.rules.kind {
+            self.by_size.note_pages(&self.slicer, self.pages.count());
+        }
+        (index, edge)
+    }
+
+    /// Places the request for which a page was added.
+    fn settle_in_new_page(&mut self, slot: u32, memory: &DeviceMemory, fit: &Fit) -> Slice {
+        if !self.rules.cuts() {
+            return self.book_whole(slot, memory, fit.requested);
+        }
         let slot = self.slicer.allocate_from_tail(fit.size, fit.align_mask);
         self.settle_elsewhere(slot, fit.requested)
     }
@@ -550,15 +605,16 @@ impl Pool {
     /// Pages that grow: the oldest, until as much has gone as the new page has, so that what the pool holds does not rise
     /// while some of it is unused. Direct: the one with the lowest index, while the new page does not fit under the
     /// watermark.
-    pub(crate) fn idle_before_growth(&self, fit: &Fit, given_back: u64) -> Option<u32> {
+    pub(crate) fn idle_before_growth(&self, fit: &Fit, given_back: u64, blocks: u32) -> Option<u32> {
         match &self.rules.kind {
             Kind::Sliced(_) if cfg!(slicepool_canary = "growth_keeps_idle") => None,
+            Kind::Sliced(_) if self.rules.doubles() => None,
             Kind::Sliced(sliced) if sliced.growth.is_some() => {
                 // As much goes as a page without a cap has, so that a plan is enough for what it was made of; and where the
                 // cap has no room for a page all the same, there may be some without the idle ones.
                 let page = self.claimed_bytes().and_then(|held| {
-                    self.rules.next_page(fit, held)?;
-                    Some(sliced.usual_page(self.rules.bytes(fit.size), held))
+                    self.rules.next_page(fit, held, blocks)?;
+                    Some(sliced.usual_page(self.rules.bytes(fit.size), held, blocks))
                 });
                 if given_back < page.unwrap_or(u64::MAX) { self.pages.oldest_idle() } else { None }
             }

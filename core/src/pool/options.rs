@@ -49,6 +49,34 @@ pub enum NearPage {
     Never,
 }
 
+/// Which kinds of resources ([`ResourceKind`](crate::ResourceKind)) a pool takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PoolKinds {
+    /// Both. Of sliced pages, the granule is at least [`MemoryType::granularity`].
+    #[default]
+    Both,
+    /// Linear ones.
+    Linear,
+    /// Optimal ones.
+    Optimal,
+}
+
+/// How pages of a pool grow that have no fixed size.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PageGrowth {
+    /// The next page has an eighth of what the pool holds up to 16 times `page_size`, and a sixty-fourth beyond; at least
+    /// `page_size` and at most `max_page_size`. Of that it has as much as whole slices of the request's size fill, in
+    /// steps of a sixteenth of `page_size`. A request of 4 times `page_size`, or larger than such a page, gets a page for
+    /// itself. Before a page is taken, as many bytes go back in pages that hold nothing, if there are any: those idle
+    /// the longest first.
+    #[default]
+    Share,
+    /// The next page has twice `page_size` for every page that the pools with this rule hold of the memory type, up to
+    /// seven times and to `max_page_size`: as [`AllocationSizes`](crate::AllocationSizes) says. If that is too small for the
+    /// request, the first such size that is not. Pages that hold nothing stay until they are too old.
+    Doubling,
+}
+
 /// A pool's kind and how it is run.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
@@ -60,12 +88,17 @@ pub struct PoolOptions {
     pub granule: u64,
     /// Of sliced pages: whether requests that nearly fill a page are taken.
     pub near_page: NearPage,
-    /// Of sliced pages: `None`: all are equal. `Some`: pages grow with what the pool holds. The next one has an eighth
-    /// of that up to 16 times `page_size`, and a sixty-fourth beyond; at least `page_size` and at most this many bytes.
-    /// Of that it has as much as whole slices of the request's size fill, in steps of a sixteenth of `page_size`. A
-    /// request of 4 times `page_size`, or larger than such a page, gets a page for itself. Before a page is taken, as many
-    /// bytes go back in pages that hold nothing, if there are any: those idle the longest first.
+    /// Of sliced pages: `None`: all are equal. `Some`: they grow, up to this many bytes.
     pub max_page_size: Option<u64>,
+    /// How they grow.
+    pub page_growth: PageGrowth,
+    /// Index of the memory type that the pages are taken from.
+    pub memory_type: u32,
+    /// Which resources are taken. Of sliced pages only: others are not shared by slices.
+    pub kinds: PoolKinds,
+    /// Of sliced pages: how many are taken when the allocator is made, or the pool installed. Like others, they go back when
+    /// they are too old; [`PoolOptions::keep_bytes`] keeps them.
+    pub min_pages: u32,
     /// Pages that hold nothing go back after about this many allocations of the allocator; `None`: never by themselves.
     ///
     /// A page has a count of staleness, which begins at 4. Using the page again after it held nothing takes 1 off.
@@ -87,6 +120,10 @@ impl PoolOptions {
             granule: Self::DEFAULT_GRANULE,
             near_page: NearPage::WhenUncapped,
             max_page_size: None,
+            page_growth: PageGrowth::Share,
+            memory_type: 0,
+            kinds: PoolKinds::Both,
+            min_pages: 0,
             dealloc_period: None,
             keep_bytes: 0,
         }
@@ -101,6 +138,14 @@ impl PoolOptions {
     pub const fn growing_pages(page_size: u64, max_page_size: u64) -> Self {
         let mut options = Self::sliced_pages(page_size, u64::MAX, None);
         options.max_page_size = Some(max_page_size);
+        options
+    }
+
+    /// Options of shared memory blocks: sliced pages that double from `page_size` to `max_page_size` with their number.
+    pub const fn blocks(page_size: u64, max_page_size: u64) -> Self {
+        let mut options = Self::sliced_pages(page_size, max_page_size, None).with_near_page(NearPage::Never);
+        options.max_page_size = Some(max_page_size);
+        options.page_growth = PageGrowth::Doubling;
         options
     }
 
@@ -140,6 +185,38 @@ impl PoolOptions {
     pub const fn with_keep_bytes(mut self, bytes: u64) -> Self {
         self.keep_bytes = bytes;
         self
+    }
+
+    /// The same from another memory type.
+    #[must_use]
+    pub const fn in_memory_type(mut self, index: u32) -> Self {
+        self.memory_type = index;
+        self
+    }
+
+    /// The same for other kinds of resources.
+    #[must_use]
+    pub const fn with_kinds(mut self, kinds: PoolKinds) -> Self {
+        self.kinds = kinds;
+        self
+    }
+
+    /// The same with pages from the start.
+    #[must_use]
+    pub const fn with_min_pages(mut self, pages: u32) -> Self {
+        self.min_pages = pages;
+        self
+    }
+
+    /// The same with the granule that a memory type makes necessary.
+    pub(super) fn with_granule_for(&self, memory_type: &MemoryType) -> Self {
+        let mut options = self.clone();
+        options.granule = options.granule.max(memory_type.non_coherent_atom);
+        if matches!(self.pool_type, PoolType::SlicedPages { .. }) && self.kinds == PoolKinds::Both {
+            // Nobody shares a range of the granularity, of whatever kind.
+            options.granule = options.granule.max(memory_type.granularity);
+        }
+        options
     }
 
     /// Refuses what contradicts itself and would otherwise be adjusted: pages that are no multiple of the granule (they

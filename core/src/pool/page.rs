@@ -3,6 +3,7 @@
 
 use crate::device::DeviceMemory;
 use crate::metadata::Chunked;
+use crate::sync::AtomicPtr;
 use core::cell::Cell;
 use core::marker::PhantomData;
 
@@ -38,10 +39,14 @@ pub(crate) struct Page {
     pub(super) state: Cell<State>,
     /// Of a busy page: what an idle one has derives from `expiry`.
     pub(super) staleness: Cell<u8>,
+    /// Whether the device is mapping or unmapping it at this moment.
+    pub(super) is_mapping: Cell<bool>,
     /// Neighbours in the list of idle or stuck pages.
     pub(super) order: Links,
     /// When the page became idle, by the allocator's clock.
     pub(super) idle_since: Cell<u32>,
+    /// How often it has been asked to be mapped and not yet to be unmapped.
+    pub(super) map_count: Cell<u32>,
     // The second line is for pages that age, and for what happens once in a page's life.
     /// The check at which an idle page has grown too old.
     pub(super) expiry: Cell<u64>,
@@ -51,9 +56,14 @@ pub(crate) struct Page {
     pub(crate) serial: u64,
     /// Part of the sets of idle and of vacant pages; says nothing about this page itself.
     pub(super) marks: [Marks; 2],
+    /// Where the device has mapped it on demand, NULL if it has not.
+    pub(super) mapping: AtomicPtr<u8>,
 }
 
+#[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<Page>() == 128);
+#[cfg(not(target_pointer_width = "64"))]
+const _: () = assert!(size_of::<Page>() <= 128);
 
 impl Page {
     pub(crate) fn is_idle(&self) -> bool {

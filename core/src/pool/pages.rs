@@ -7,8 +7,10 @@ use crate::allocator::sizing::Needs;
 use crate::device::DeviceMemory;
 use crate::error::Error;
 use crate::metadata::{Chunk, ChunkPlan, Chunked, HostMemory};
+use crate::sync::{AtomicPtr, Ordering};
 use core::cell::Cell;
 use core::ops::Index;
+use core::ptr;
 
 pub(crate) struct Pages {
     pages: Chunked<Page>,
@@ -17,6 +19,8 @@ pub(crate) struct Pages {
     ageing: Ageing,
     /// Whether the idle page of the lowest index is asked for.
     marks_idle: bool,
+    /// How stale pages are when they come.
+    staleness_at_first: u8,
     /// Records to use again.
     vacant_count: u32,
     /// Records promised to growths in flight.
@@ -36,15 +40,27 @@ pub(crate) struct Pages {
     unmapped_bytes: u64,
 }
 
+/// What [`Pages::begin_mapping`] has come to.
+pub(crate) enum Mapping {
+    /// The page is mapped there.
+    Shared(*mut u8),
+    /// The device has to be asked.
+    Begun,
+    /// Another call is asking it.
+    Busy,
+}
+
 impl Pages {
-    /// No pages yet. They age if there is a `dealloc_period`; [`Pages::lowest_idle`] needs `marks_idle`.
-    pub(crate) fn new(memory: HostMemory, dealloc_period: Option<u64>, marks_idle: bool) -> Self {
+    /// No pages yet. They age if there is a `dealloc_period`, and are too old as soon as they are idle if they serve only
+    /// `once`; [`Pages::lowest_idle`] needs `marks_idle`.
+    pub(crate) fn new(memory: HostMemory, dealloc_period: Option<u64>, once: bool, marks_idle: bool) -> Self {
         Self {
             pages: Chunked::new(memory),
             idle: List::EMPTY,
             stuck: List::EMPTY,
             ageing: Ageing::new(dealloc_period),
             marks_idle,
+            staleness_at_first: if once { STALE as u8 } else { STALENESS_AT_FIRST },
             vacant_count: 0,
             promised: 0,
             next_serial: 0,
@@ -127,13 +143,16 @@ impl Pages {
             memory,
             edge: Cell::new(edge),
             state: Cell::new(state),
-            staleness: Cell::new(STALENESS_AT_FIRST),
+            staleness: Cell::new(self.staleness_at_first),
+            is_mapping: Cell::new(false),
             order: Links::none(),
             idle_since: Cell::new(0),
+            map_count: Cell::new(0),
             expiry: Cell::new(0),
             age: Links::none(),
             serial: self.next_serial - 1,
             marks,
+            mapping: AtomicPtr::new(ptr::null_mut()),
         };
         match vacant {
             None => self.pages.push(page),
@@ -217,7 +236,7 @@ impl Pages {
         self.leaving_count -= 1;
     }
 
-    /// The device has taken a page back.
+    /// The device has taken a page back, or another pool has.
     pub(crate) fn set_vacant(&mut self, index: u32) {
         self.end_leaving(index);
         let memory = self.pages[index].memory;
@@ -249,6 +268,62 @@ impl Pages {
         self.pages[index].memory = memory;
     }
 
+    // ---- mapping
+
+    /// Takes part in a page's mapping, or begins one: then [`Pages::end_mapping`] has to follow.
+    pub(crate) fn begin_mapping(&self, index: u32) -> Mapping {
+        let page = &self.pages[index];
+        if page.is_mapping.get() {
+            return Mapping::Busy;
+        }
+        let at = if page.memory.mapped.is_null() { page.mapping.load(Ordering::Relaxed) } else { page.memory.mapped };
+        if at.is_null() {
+            page.is_mapping.set(true);
+            return Mapping::Begun;
+        }
+        let Some(count) = page.map_count.get().checked_add(1) else { return Mapping::Busy };
+        page.map_count.set(count);
+        Mapping::Shared(at)
+    }
+
+    /// The device has mapped a page there, or has not.
+    pub(crate) fn end_mapping(&self, index: u32, at: *mut u8) {
+        let page = &self.pages[index];
+        page.is_mapping.set(false);
+        page.mapping.store(at, Ordering::Relaxed);
+        page.map_count.set(u32::from(!at.is_null()));
+    }
+
+    /// Gives up a part in a page's mapping: `None` if there was none. If it was the last and the device has mapped the
+    /// page on demand, unmapping begins with that, and [`Pages::end_mapping`] has to follow: `Some(true)`.
+    pub(crate) fn end_share(&self, index: u32) -> Option<bool> {
+        let page = &self.pages[index];
+        let left = page.map_count.get().checked_sub(1)?;
+        page.map_count.set(left);
+        let last = left == 0 && !page.mapping.load(Ordering::Relaxed).is_null();
+        page.is_mapping.set(last);
+        Some(last)
+    }
+
+    /// Whether a page is being mapped or unmapped: who does that then gives it back.
+    pub(crate) fn is_mapping(&self, index: u32) -> bool {
+        self.pages[index].is_mapping.get()
+    }
+
+    /// Forgets a page's mapping, since it leaves; whether there was one that the device has to undo.
+    pub(crate) fn forget_mapping(&self, index: u32) -> bool {
+        let page = &self.pages[index];
+        page.map_count.set(0);
+        let at = page.mapping.load(Ordering::Relaxed);
+        page.mapping.store(ptr::null_mut(), Ordering::Relaxed);
+        !at.is_null()
+    }
+
+    /// Whether a page is on its way back.
+    pub(crate) fn is_leaving(&self, index: u32) -> bool {
+        self.pages[index].is(State::Leaving)
+    }
+
     fn enter_stuck(&mut self, index: u32) {
         let page = &self.pages[index];
         self.stuck_bytes += page.memory.size;
@@ -267,6 +342,11 @@ impl Pages {
     }
 
     // ---- ageing
+
+    /// The first check of ages is due one period after `now` allocations. For a pool that comes later than others.
+    pub(crate) fn start_ageing_at(&mut self, now: u32) {
+        self.ageing.next = now.wrapping_add(self.ageing.interval);
+    }
 
     /// Whether pages age, and at which count of allocations the next check is due.
     pub(crate) fn next_check(&self) -> Option<u32> {

@@ -3,13 +3,14 @@
 
 use super::direct::Direct;
 use super::exclusive::Exclusive;
-use super::sliced::Sliced;
-use super::{NearPage, PoolOptions, PoolType};
+use super::sliced::{Growth, Sliced};
+use super::{NearPage, PageGrowth, PoolKinds, PoolOptions, PoolType};
 use crate::allocator::Debugging;
 use crate::device::MemoryType;
 use crate::error::Error;
 use crate::int::{align_down, align_up, granules_up, mask};
-use crate::slice::Request;
+use crate::ledger::Origin;
+use crate::slice::{Request, ResourceKind};
 use crate::slicer::PageKind;
 
 /// A request in a pool's own unit.
@@ -38,6 +39,9 @@ pub(crate) struct Rules {
     /// The pool takes `accepted.count` sizes from `accepted.first` on, and as many of `near_page`.
     accepted: Sizes,
     near_page: Sizes,
+    /// The same of optimal resources.
+    optimal: Sizes,
+    near_optimal: Sizes,
     /// Alignment of pages, and the largest of requests.
     pub(crate) page_alignment: u64,
     pub(crate) granule_shift: u32,
@@ -46,6 +50,12 @@ pub(crate) struct Rules {
     /// All ones if pages are cut: otherwise slices begin where their pages do, whatever their alignment.
     cut_mask: u32,
     pub(crate) kind: Kind,
+    pub(crate) memory_type: u32,
+    pub(crate) heap: u32,
+    pub(crate) kinds: PoolKinds,
+    pub(crate) min_pages: u32,
+    /// Whether a page serves one request only.
+    pub(crate) once: bool,
     pub(crate) dealloc_period: Option<u64>,
     pub(crate) keep_bytes: u64,
 }
@@ -92,12 +102,17 @@ impl Rules {
     #[cold]
     pub(crate) fn try_new(options: &PoolOptions, memory_type: &MemoryType, margin: u64) -> Result<Self, Error> {
         let refuse = |field, value| Err(Error::InvalidArgument { field, value });
-        let granule = options.granule;
-        if !granule.is_power_of_two() || granule > 1 << 32 {
-            return refuse(c"granule", granule);
+        if !options.granule.is_power_of_two() || options.granule > 1 << 32 {
+            return refuse(c"granule", options.granule);
         }
         if !memory_type.alignment.is_power_of_two() {
             return refuse(c"page_alignment", memory_type.alignment);
+        }
+        let cuts = matches!(options.pool_type, PoolType::SlicedPages { .. });
+        let options = &options.with_granule_for(memory_type);
+        let granule = options.granule;
+        if options.min_pages != 0 && !cuts {
+            return refuse(c"min_pages", u64::from(options.min_pages));
         }
         // The largest page that the device gives and the slicer can count.
         let limit = align_down(memory_type.max_page, granule).min(u64::from(u32::MAX).saturating_mul(granule));
@@ -130,25 +145,65 @@ impl Rules {
             let last = largest.checked_sub(margin * granule);
             (accepted, near_page) = (accepted.up_to(last), near_page.up_to(last));
         }
+        let kinds = if cuts { options.kinds } else { PoolKinds::Both };
+        let (mut optimal, mut near_optimal) = (accepted, near_page);
+        match kinds {
+            PoolKinds::Both => {}
+            PoolKinds::Linear => (optimal, near_optimal) = (Sizes::NONE, Sizes::NONE),
+            PoolKinds::Optimal => (accepted, near_page) = (Sizes::NONE, Sizes::NONE),
+        }
         Ok(Self {
             accepted,
             near_page,
+            optimal,
+            near_optimal,
             page_alignment: memory_type.alignment.max(granule),
             granule_shift: granule.trailing_zeros(),
             margin: margin as u32,
             cut_mask: mask(matches!(kind, Kind::Sliced(_))),
             kind,
+            memory_type: options.memory_type,
+            heap: memory_type.heap,
+            kinds,
+            min_pages: options.min_pages,
+            once: false,
             dealloc_period: options.dealloc_period,
             keep_bytes: options.keep_bytes,
         })
     }
 
-    /// Whether and how the pool would serve a request that [`Request::check`] has passed.
+    /// Whether and how the pool would serve a request for a linear resource that [`Request::check`] has passed.
     #[inline(always)]
-    pub(crate) fn fit(&self, request: &Request) -> Result<Fit, Error> {
+    pub(crate) fn fit_linear(&self, request: &Request) -> Result<Fit, Error> {
         if !self.accepted.contain(request.size) && !self.near_page.contain(request.size) {
-            return Err(self.refusal(request.size));
+            return Err(self.refusal(request));
         }
+        self.fit_accepted(request)
+    }
+
+    /// Whether and how the pool would serve a request that [`Request::check`] has passed.
+    #[cold]
+    pub(crate) fn fit(&self, request: &Request) -> Result<Fit, Error> {
+        if request.kind() == ResourceKind::Linear {
+            return self.fit_linear(request);
+        }
+        if !self.optimal.contain(request.size) && !self.near_optimal.contain(request.size) {
+            return Err(self.refusal(request));
+        }
+        self.fit_accepted(request)
+    }
+
+    /// The same of the kind that the pool takes.
+    #[cold]
+    pub(crate) fn fit_any_kind(&self, request: &Request) -> Result<Fit, Error> {
+        match self.kinds {
+            PoolKinds::Optimal => self.fit(&request.of_kind(ResourceKind::Optimal)),
+            PoolKinds::Both | PoolKinds::Linear => self.fit_linear(request),
+        }
+    }
+
+    #[inline(always)]
+    fn fit_accepted(&self, request: &Request) -> Result<Fit, Error> {
         if request.alignment > self.page_alignment {
             return Err(Error::InvalidArgument { field: c"alignment", value: request.alignment });
         }
@@ -160,15 +215,22 @@ impl Rules {
         Ok(Fit { size, align_mask: align_mask & self.cut_mask, requested: request.size })
     }
 
-    /// Why the pool does not take requests of a size.
+    /// Why the pool does not take a request.
     #[cold]
-    fn refusal(&self, size: u64) -> Error {
+    fn refusal(&self, request: &Request) -> Error {
+        let size = request.size;
         if size == 0 {
             return Error::InvalidArgument { field: c"size", value: 0 };
         }
-        let near_page = if size > self.near_page.last() { self.near_page.last() } else { 0 };
-        let limit = self.accepted.last().max(near_page);
-        Error::TooLarge { size, limit }
+        let (accepted, near_page, other) = match request.kind() {
+            ResourceKind::Linear => (self.accepted, self.near_page, PoolKinds::Optimal),
+            ResourceKind::Optimal => (self.optimal, self.near_optimal, PoolKinds::Linear),
+        };
+        if self.kinds == other {
+            return Error::NotSupported { what: c"kind" };
+        }
+        let near_page = if size > near_page.last() { near_page.last() } else { 0 };
+        Error::TooLarge { size, limit: accepted.last().max(near_page) }
     }
 
     /// Bytes behind each slice that belong to nobody.
@@ -184,10 +246,11 @@ impl Rules {
         1 << self.granule_shift
     }
 
-    /// Bytes of the next page, which is for `fit`, when the pool holds `reserved` bytes; `None` at the cap.
-    pub(crate) fn next_page(&self, fit: &Fit, reserved: u64) -> Option<u64> {
+    /// Bytes of the next page, which is for `fit`, when the pool holds `reserved` bytes, and those that double with their
+    /// number `blocks` pages; `None` at the cap.
+    pub(crate) fn next_page(&self, fit: &Fit, reserved: u64, blocks: u32) -> Option<u64> {
         match &self.kind {
-            Kind::Sliced(sliced) => sliced.next_page(self.bytes(fit.size), reserved),
+            Kind::Sliced(sliced) => sliced.next_page(self.bytes(fit.size), reserved, blocks),
             Kind::Exclusive(exclusive) => Some(self.bytes(exclusive.page_for(fit.size))),
             Kind::Direct(_) => Some(self.bytes(fit.size)),
         }
@@ -223,6 +286,54 @@ impl Rules {
         matches!(self.kind, Kind::Sliced(Sliced { growth: Some(_), .. }))
     }
 
+    /// Whether pages double with their number.
+    pub(crate) fn doubles(&self) -> bool {
+        matches!(self.kind, Kind::Sliced(Sliced { growth: Some(Growth { doubles: true, .. }), .. }))
+    }
+
+    /// The request of a pool's smallest page, for one that is to hold nothing.
+    pub(crate) fn smallest_page(&self) -> Option<Fit> {
+        let Kind::Sliced(sliced) = &self.kind else { return None };
+        Some(Fit { size: (sliced.page_size >> self.granule_shift) as u32, align_mask: 0, requested: sliced.page_size })
+    }
+
+    /// Whether the pool can use a page of so many bytes.
+    pub(crate) fn takes_page(&self, bytes: u64) -> bool {
+        let granules = bytes >> self.granule_shift;
+        let counts = bytes & (self.granule() - 1) == 0 && granules != 0 && granules <= u64::from(u32::MAX);
+        counts
+            && match &self.kind {
+                Kind::Sliced(sliced) if sliced.growth.is_none() => bytes == sliced.page_size,
+                Kind::Sliced(sliced) => bytes <= sliced.largest_page(),
+                // All pages of a size class are equal.
+                Kind::Exclusive(exclusive) => {
+                    granules <= u64::from(exclusive.largest) && exclusive.page_for(granules as u32) == granules as u32
+                }
+                Kind::Direct(direct) => bytes <= direct.limit,
+            }
+    }
+
+    /// Where the pages come from.
+    pub(crate) fn origin(&self) -> Origin {
+        Origin { memory_type: self.memory_type, heap: self.heap }
+    }
+
+    /// Whether a page that is idle in a pool with other rules could serve this pool as well.
+    pub(crate) fn shares_pages_with(&self, other: &Rules) -> bool {
+        let (Kind::Sliced(one), Kind::Sliced(two)) = (&self.kind, &other.kind) else { return false };
+        let same_pages = if one.growth.is_none() || two.growth.is_none() {
+            one.growth.is_none() && two.growth.is_none() && one.page_size == two.page_size
+        } else {
+            self.doubles() == other.doubles() && self.largest_range() == other.largest_range()
+        };
+        same_pages
+            && self.kinds != PoolKinds::Both
+            && self.kinds != other.kinds
+            && other.kinds != PoolKinds::Both
+            && self.memory_type == other.memory_type
+            && self.granule_shift == other.granule_shift
+    }
+
     /// Whether a page that another request is just getting would hold `fit` too.
     pub(crate) fn shares_page(&self, fit: &Fit) -> bool {
         matches!(&self.kind, Kind::Sliced(sliced) if self.bytes(fit.size) <= sliced.page_size)
@@ -255,12 +366,18 @@ impl Rules {
                 let mut options =
                     PoolOptions::sliced_pages(page_size_with_room, max_slice_size, capacity).with_near_page(near_page);
                 options.max_page_size = growth.map(|growth| growth.max_page_size);
+                if growth.is_some_and(|growth| growth.doubles) {
+                    options.page_growth = PageGrowth::Doubling;
+                }
                 options
             }
             Kind::Exclusive(exclusive) => PoolOptions::exclusive_pages(exclusive.max_alloc_size),
             Kind::Direct(direct) => PoolOptions::direct(direct.reclaim_at),
         };
         options.granule = self.granule();
+        options.memory_type = self.memory_type;
+        options.kinds = self.kinds;
+        options.min_pages = self.min_pages;
         options.dealloc_period = self.dealloc_period;
         options.keep_bytes = self.keep_bytes;
         options

@@ -2,9 +2,10 @@
 #![forbid(unsafe_code)]
 
 use super::rules::Sizes;
-use super::{NearPage, PoolOptions};
+use super::{NearPage, PageGrowth, PoolOptions};
 use crate::error::Error;
 use crate::int::{align_down, align_up};
+use crate::sizes::block_size;
 
 /// Pages that grow have this part of what the pool holds...
 const GROWTH_SHARE: u64 = 8;
@@ -45,18 +46,36 @@ pub(crate) struct Growth {
     limit: u64,
     /// Pages are multiples of this many bytes, as far as `limit` allows; a multiple of the granule.
     step: u64,
+    /// Whether pages double with their number.
+    pub(crate) doubles: bool,
 }
 
 impl Growth {
     /// As many slices of `size` bytes as a part of what the pool holds has room for, and at least one: programs ask for
     /// the same size again, and what is left in a page of none of their sizes is lost to them.
-    fn next_page(&self, smallest: u64, size: u64, reserved: u64) -> u64 {
+    fn next_page(&self, smallest: u64, size: u64, reserved: u64, blocks: u32) -> u64 {
+        if self.doubles {
+            return self.next_block(smallest, size, blocks);
+        }
         let share = (reserved / GROWTH_SHARE).min(smallest.saturating_mul(GROWTH_BEND));
         let usual = share.max(reserved / GROWTH_SHARE_BEYOND).clamp(smallest, self.max_page_size);
         let alone = size / GROWTH_ALONE >= smallest;
         let slices = if alone { 1 } else { usual.checked_div(size).unwrap_or(1).max(1) };
         let most = if size <= self.max_page_size { self.max_page_size } else { self.limit };
         (slices * size).checked_next_multiple_of(self.step).unwrap_or(most).min(most).max(smallest)
+    }
+
+    /// The first step of the ladder, from where `blocks` pages have led to, that holds a slice of `size` bytes; above the
+    /// last one, the slice alone.
+    fn next_block(&self, smallest: u64, size: u64, blocks: u32) -> u64 {
+        if size > self.max_page_size {
+            return size.min(self.limit);
+        }
+        let mut block = block_size(smallest, self.max_page_size, blocks);
+        while block < size {
+            block = block.saturating_mul(2).min(self.max_page_size);
+        }
+        block
     }
 }
 
@@ -89,6 +108,7 @@ impl Sliced {
             max_page_size: align_down(largest, granule).min(limit).max(page),
             limit: limit.min(align_down(cap, granule)),
             step: align_down(page / GROWTH_STEP, granule).max(granule),
+            doubles: options.page_growth == PageGrowth::Doubling,
         });
         let largest = growth.map_or(page, |growth| growth.limit);
         Ok(Self {
@@ -127,15 +147,15 @@ impl Sliced {
     }
 
     /// Bytes that the next page would have without a cap, which is for a slice of `size` bytes, when the pool holds
-    /// `reserved` bytes.
-    pub(crate) fn usual_page(&self, size: u64, reserved: u64) -> u64 {
-        self.growth.map_or(self.page_size, |growth| growth.next_page(self.page_size, size, reserved))
+    /// `reserved` bytes, and the pools that double with their number `blocks` pages.
+    pub(crate) fn usual_page(&self, size: u64, reserved: u64, blocks: u32) -> u64 {
+        self.growth.map_or(self.page_size, |growth| growth.next_page(self.page_size, size, reserved, blocks))
     }
 
     /// Bytes of the next page; `None` at the cap.
-    pub(crate) fn next_page(&self, size: u64, reserved: u64) -> Option<u64> {
+    pub(crate) fn next_page(&self, size: u64, reserved: u64, blocks: u32) -> Option<u64> {
         let room = self.capacity.unwrap_or(u64::MAX).checked_sub(reserved)?;
-        let usual = self.usual_page(size, reserved);
+        let usual = self.usual_page(size, reserved, blocks);
         // The last page before the cap has what is left.
         let page = if self.growth.is_some() { usual.min(room) } else { usual };
         (page <= room && page >= size && page != 0).then_some(page)
@@ -177,7 +197,7 @@ mod tests {
         let shrunk = sliced(1024, 1024, Some(1000));
         assert_eq!((shrunk.page_size, shrunk.max_slice_size, shrunk.capacity), (992, 992, Some(992)));
         let none = sliced(1024, 1024, Some(16));
-        assert_eq!((none.page_size, none.capacity, none.next_page(32, 0)), (0, Some(0), None));
+        assert_eq!((none.page_size, none.capacity, none.next_page(32, 0, 0)), (0, Some(0), None));
         assert!(accepts(&none, 8) && !accepts(&none, 0));
     }
 

@@ -12,6 +12,7 @@ impl Pool {
     #[inline(never)]
     pub(super) fn place_whole(&mut self, fit: &Fit) -> Option<Slice> {
         let hole = match &self.rules.kind {
+            Kind::Direct(_) if self.rules.once => 0,
             Kind::Direct(_) => {
                 let more = u32::from(cfg!(slicepool_canary = "direct_near_size"));
                 self.by_size.take(&self.slicer, fit.size.saturating_add(more))
@@ -36,6 +37,7 @@ impl Pool {
     #[cold]
     pub(super) fn has_whole(&self, fit: &Fit) -> bool {
         match &self.rules.kind {
+            Kind::Direct(_) if self.rules.once => false,
             Kind::Direct(_) => self.by_size.holds(&self.slicer, fit.size),
             _ => self.find_exclusive(fit, true) != 0,
         }
@@ -84,17 +86,8 @@ impl Pool {
         None
     }
 
-    /// Books the slice that a new page was got for.
-    #[cold]
-    pub(super) fn settle_first_whole(&mut self, slot: u32, memory: &DeviceMemory, fit: &Fit) -> Slice {
-        if let Kind::Direct(_) = self.rules.kind {
-            self.by_size.note_pages(&self.slicer, self.pages.count());
-        }
-        self.book_whole(slot, memory, fit.requested)
-    }
-
     #[inline(always)]
-    fn book_whole(&mut self, slot: u32, memory: &DeviceMemory, requested: u64) -> Slice {
+    pub(super) fn book_whole(&mut self, slot: u32, memory: &DeviceMemory, requested: u64) -> Slice {
         let node = self.slicer.node(slot);
         let padding = memory.size - requested;
         // A page may be larger than what is asked for by more than 32 bits can say.
@@ -129,9 +122,18 @@ impl Pool {
     #[inline(never)]
     pub(super) fn free_whole(&mut self, slot: u32, clock: &Clock) {
         self.unbook_whole(slot);
+        self.free_whole_unbooked(slot, clock);
+    }
+
+    /// [`Pool::free_whole`] of a slice that has been booked out, or was never booked.
+    #[inline(always)]
+    pub(super) fn free_whole_unbooked(&mut self, slot: u32, clock: &Clock) {
         self.slicer.free_whole(slot);
         self.index_whole(slot);
         self.pages.set_idle(self.slicer.node(slot).page.get(), clock.idle_event());
+        if self.rules.once {
+            clock.check_at_once();
+        }
     }
 
     /// Enters a free page where requests find it.

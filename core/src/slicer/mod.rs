@@ -329,6 +329,15 @@ impl Slicer {
         }
     }
 
+    /// Whether [`Slicer::allocate`] would find room.
+    #[cold]
+    pub(crate) fn fits_at_once(&self, size: u32, align_mask: u32) -> bool {
+        if align_mask == 0 {
+            return Self::find(&self.nodes, &self.bins, size) != 0 || self.nodes[self.tail].size.get() >= size;
+        }
+        self.find_aligned(size, align_mask).is_some() || gap_in(&self.nodes[self.tail], size, align_mask).is_some()
+    }
+
     /// Steps 1 and 2 of the search: a range in `bins` of at least `size` granules, 0 if there is none in sight.
     #[inline(always)]
     fn find(nodes: &Nodes, bins: &Bins, size: u32) -> u32 {
@@ -345,10 +354,18 @@ impl Slicer {
         bins.first(bins.at_or_above(class + 1))
     }
 
-    /// Alignment above the granule: up to two holes of each class that may fit by luck, then one that fits for sure,
-    /// then the tail. The gap in front of the slice stays free.
+    /// Alignment above the granule: the gap in front of the slice stays free.
     #[inline(never)]
     fn allocate_aligned(&mut self, size: u32, align_mask: u32) -> u32 {
+        match self.find_aligned(size, align_mask) {
+            Some((hole, gap)) => self.carve_behind(hole, gap, size),
+            None => self.allocate_from_tail(size, align_mask),
+        }
+    }
+
+    /// Up to two holes of each class that may fit by luck, then one that fits for sure; and where in it.
+    #[inline(always)]
+    fn find_aligned(&self, size: u32, align_mask: u32) -> Option<(u32, u32)> {
         // Any hole of this size or more holds the slice wherever it begins.
         let sure = u64::from(size) + u64::from(align_mask);
         let sure_class = if sure > u64::from(u32::MAX) { self.bins.classes() } else { class_of(sure as u32) + 1 };
@@ -358,18 +375,13 @@ impl Slicer {
             let second = self.nodes[first].link_b.get();
             for hole in [first, second] {
                 if let Some(gap) = gap_in(&self.nodes[hole], size, align_mask) {
-                    return self.carve_behind(hole, gap, size);
+                    return Some((hole, gap));
                 }
             }
             class = self.bins.at_or_above(class + 1);
         }
-        if class != 0 {
-            let hole = self.bins.first(class);
-            if let Some(gap) = gap_in(&self.nodes[hole], size, align_mask) {
-                return self.carve_behind(hole, gap, size);
-            }
-        }
-        self.allocate_from_tail(size, align_mask)
+        let hole = if class == 0 { return None } else { self.bins.first(class) };
+        gap_in(&self.nodes[hole], size, align_mask).map(|gap| (hole, gap))
     }
 
     /// Places a slice in the tail; 0 if it does not fit there.

@@ -26,6 +26,8 @@ const GIVE_UP: u32 = 1 << 16;
 pub(crate) struct Scan {
     /// Whether the holes are done with, and idle pages are looked at: for pages that are not equal.
     idle: bool,
+    /// Whether nothing but the request's own class is looked at.
+    own_class: bool,
     class: u32,
     node: u32,
     /// Value of [`Slicer::changes`] that `node` belongs to.
@@ -64,7 +66,22 @@ impl Slicer {
     pub(crate) fn begin_scan(&self, size: u32, budget: u32) -> Scan {
         let class = self.bins.at_or_above(class_of(size));
         let node = self.bins.first(class);
-        Scan { idle: false, class, node, changes: self.changes, step: SCAN_STEP, disturbed: 0, budget }
+        Scan {
+            idle: false,
+            own_class: false,
+            class,
+            node,
+            changes: self.changes,
+            step: SCAN_STEP,
+            disturbed: 0,
+            budget,
+        }
+    }
+
+    /// Begins a search through at most `budget` holes of the request's own class.
+    pub(crate) fn begin_scan_of_class(&self, size: u32, budget: u32) -> Scan {
+        let class = class_of(size);
+        Scan { own_class: true, class, node: self.bins.first(class), ..self.begin_scan(size, budget) }
     }
 
     /// Looks at up to `scan.step` holes and places the slice in the first that fits.
@@ -110,7 +127,11 @@ impl Slicer {
     }
 
     fn search(&self, size: u32, align_mask: u32, mut scan: Scan) -> Searched {
-        match self.resume(scan, || self.begin_scan(size, scan.budget)) {
+        let fresh = || match scan.own_class {
+            true => self.begin_scan_of_class(size, scan.budget),
+            false => self.begin_scan(size, scan.budget),
+        };
+        match self.resume(scan, fresh) {
             Some(resumed) => scan = resumed,
             None => return Searched::Nothing,
         }
@@ -136,8 +157,14 @@ impl Slicer {
                     scan.budget = scan.budget.saturating_sub(1);
                     looked += 1;
                 }
+                if scan.own_class {
+                    return Searched::Nothing;
+                }
                 scan.class = bins.at_or_above(scan.class + 1);
                 scan.node = bins.first(scan.class);
+            }
+            if scan.own_class {
+                return Searched::Nothing;
             }
             if scan.idle {
                 return Searched::Nothing;
@@ -173,6 +200,7 @@ impl Slicer {
         let class = self.bins.highest();
         let scan = Scan {
             idle: false,
+            own_class: false,
             class,
             node: self.bins.first(class),
             changes: self.changes,

@@ -105,13 +105,12 @@ impl Subject {
         let listed = self.model.listed();
         let scale = self.model.pools[usize::from(ask.measure) % listed].rules.scale();
         let mut request = Request::new(ask.size.bytes(&scale)).aligned(ask.alignment.bytes(&scale));
-        request.persistent = ask.special.persistent;
         // What the device cannot do is asked of it now and then.
         let asks = self.model.can_fill || matches!(ask.pool, Only::Number(_));
-        (request.zero, request.scrub) = (ask.special.zero && asks, ask.special.scrub && asks);
+        request = ask.special.of(request, asks);
         match ask.pool {
             Only::Any => request,
-            Only::This(_) if request.persistent => request,
+            Only::This(_) if request.is_persistent() => request,
             Only::This(pool) => request.in_pool(u32::from(pool) % listed as u32),
             Only::Number(number) => request.in_pool(number),
         }
@@ -200,8 +199,9 @@ impl Subject {
 
     fn would_fit(&self, request: &Request) -> Checked {
         // Nothing is filled for that.
-        let mut request = *request;
-        (request.zero, request.scrub) = (false, false);
+        let mut plain = Request::new(request.size).aligned(request.alignment);
+        plain.pool = request.pool;
+        let request = if request.is_persistent() { plain.persistent() } else { plain };
         let expected = match self.model.refusal(&request) {
             Some(error) => Err(error),
             None => Ok(self.model.fits(&request)),

@@ -117,8 +117,7 @@ impl Twins {
         let mut request = Request::new(ask.size.bytes(&scale)).aligned(ask.alignment.bytes(&scale));
         // Whatever can be had at all is had from a device without limits.
         request.size = request.size.min(1 << 20);
-        (request.persistent, request.zero, request.scrub) =
-            (ask.special.persistent, ask.special.zero, ask.special.scrub);
+        request = ask.special.of(request, true);
         match ask.pool {
             Only::Any => request,
             Only::This(pool) => request.in_pool(u32::from(pool) % listed as u32),

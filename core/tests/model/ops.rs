@@ -3,6 +3,7 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
+use slicepool_core::Request;
 
 /// What sizes and alignments are measured against.
 #[derive(Clone, Copy, Debug)]
@@ -104,6 +105,22 @@ pub(crate) struct Special {
     pub(crate) persistent: bool,
     pub(crate) zero: bool,
     pub(crate) scrub: bool,
+}
+
+impl Special {
+    /// The request with all that is asked for; what the device has to do for it only if it `fills`.
+    pub(crate) fn of(&self, mut request: Request, fills: bool) -> Request {
+        for (asked, with) in [
+            (self.persistent, Request::persistent as fn(Request) -> Request),
+            (self.zero && fills, Request::zeroed),
+            (self.scrub && fills, Request::scrubbed),
+        ] {
+            if asked {
+                request = with(request);
+            }
+        }
+        request
+    }
 }
 
 fn special() -> impl Strategy<Value = Special> {

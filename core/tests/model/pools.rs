@@ -150,7 +150,7 @@ impl Model {
     /// Indices of the pools that a request may go to.
     pub(crate) fn route(&self, request: &Request) -> Range<usize> {
         match request.pool {
-            _ if request.persistent => self.listed()..self.pools.len(),
+            _ if request.is_persistent() => self.listed()..self.pools.len(),
             None => 0..self.listed(),
             Some(only) => only as usize..only as usize + 1,
         }
@@ -161,10 +161,10 @@ impl Model {
         if !request.alignment.is_power_of_two() {
             return Some(Error::InvalidArgument { field: c"alignment", value: request.alignment });
         }
-        if (request.zero || request.scrub) && !self.can_fill {
+        if (request.is_zeroed() || request.is_scrubbed()) && !self.can_fill {
             return Some(Error::NotSupported { what: c"fill" });
         }
-        let wrong = request.pool.filter(|&pool| request.persistent || pool as usize >= self.listed());
+        let wrong = request.pool.filter(|&pool| request.is_persistent() || pool as usize >= self.listed());
         if let Some(pool) = wrong {
             return Some(Error::InvalidArgument { field: c"pool", value: u64::from(pool) });
         }

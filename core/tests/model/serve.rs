@@ -110,12 +110,12 @@ impl Model {
         match answer {
             Ok(slice) => {
                 self.served(request, &slice, events)?;
-                let refusal = if request.zero { self.filled(&slice, events)? } else { None };
+                let refusal = if request.is_zeroed() { self.filled(&slice, events)? } else { None };
                 ensure!(refusal.is_none(), "{slice:?} was handed out in spite of {refusal:?}");
                 Ok(())
             }
             Err(error) => {
-                if let (true, Some(slice)) = (request.zero, Self::unfilled(events)) {
+                if let (true, Some(slice)) = (request.is_zeroed(), Self::unfilled(events)) {
                     return self.taken_back(request, &slice, error, events);
                 }
                 ensure!(!self.fits(request), "{request:?} fits, but was refused: {error:?}");
@@ -221,7 +221,7 @@ impl Model {
             }
         }
         let id = slice.id.to_raw();
-        let live = Live { scrub: request.scrub, ..Live::new(id, slice.size, request.size) };
+        let live = Live { scrub: request.is_scrubbed(), ..Live::new(id, slice.size, request.size) };
         books.place(slice.memory, slice.offset, live, request.alignment)?;
         ensure!(slice.address % request.alignment == 0, "the address of {slice:?} is not aligned");
         self.handles.add(id, Place { pool, page: slice.memory, offset: slice.offset })
