@@ -100,7 +100,7 @@ uint32_t slicepool_version(void);
  */
 #define SLICEPOOL_ERROR_POOL_CAPACITY_EXCEEDED (-5)
 
-/** A page would take the allocator, or those that share its budget, above the bytes they may hold. */
+/** A page would take the allocator, or those that share its budget, or a heap, above the bytes they may hold. */
 #define SLICEPOOL_ERROR_BUDGET_EXCEEDED (-6)
 
 /** As many pages are held as the allocator, or those that share its budget, may hold. */
@@ -186,7 +186,8 @@ typedef struct slicepool_failure {
   /** A free range of at least this many bytes exists; slicepool_largest_free() is exact. */
   uint64_t largest_free;
   /**
-   * The value that was refused, for SLICEPOOL_ERROR_INVALID_ARGUMENT; where the damage begins, from the start of the page,
+   * The value that was refused, for SLICEPOOL_ERROR_INVALID_ARGUMENT; the position of the heap, for
+   * SLICEPOOL_ERROR_BUDGET_EXCEEDED with the field "heap"; where the damage begins, from the start of the page,
    * for SLICEPOOL_ERROR_MARGIN_DAMAGED.
    */
   uint64_t value;
@@ -205,7 +206,12 @@ typedef struct slicepool_failure {
   int32_t device_code;
   /** A SLICEPOOL_DEVICE_FAULT_ code. */
   uint32_t device_fault;
-  /** Name of the argument or field that was refused, or of what is not supported: a static string, or NULL. */
+  /**
+   * Why each memory type that was tried did not serve the request, by its position: results, 0 for types that were not
+   * tried. For requests with flags, a memory choice or device_data, and allocators with several memory types.
+   */
+  int32_t type_results[32];
+  /** Name of the argument or field that was refused, or of what is not supported, or "heap": a static string, or NULL. */
   const char *field;
   /** NULL. */
   void *reserved;
@@ -218,31 +224,138 @@ const char *slicepool_result_string(slicepool_result result);
 uint32_t slicepool_sizeof_failure(void);
 
 /* --------------------------------------------------------------------------------------------------------------------
- * Device
+ * Memory: types, heaps, sizes of blocks
  * -------------------------------------------------------------------------------------------------------------------- */
 
-/** In answers of `out_of_memory`: refuse the request. */
-#define SLICEPOOL_SHORTAGE_REFUSE 0
+/** The host sees the memory. */
+#define SLICEPOOL_MEMORY_TYPE_HOST_VISIBLE 1
 
-/** Something was freed, here or elsewhere on the device: try again. */
-#define SLICEPOOL_SHORTAGE_RETRY 1
+/**
+ * The sizes of shared memory blocks: of each memory type the first block has the smallest, and the next has twice that for
+ * every block that the type has at that time, up to seven times and to the maximum.
+ *
+ * Sizes are clamped to 4 MiB and 256 MiB, and then rounded up to a multiple of 4 MiB. They are what is asked for;
+ * slicepool_allocation_sizes_adjust() tells what is used.
+ */
+typedef struct slicepool_allocation_sizes {
+  /** sizeof(slicepool_allocation_sizes), set by the caller. */
+  uint32_t struct_size;
+  /** 0. */
+  uint32_t reserved;
+  /** The smallest block of memory that the host does not see; 0: 256 MiB. */
+  uint64_t min_device_memblock_size;
+  /** The largest; 0: the same. */
+  uint64_t max_device_memblock_size;
+  /** The smallest block of memory that the host sees; 0: 64 MiB. */
+  uint64_t min_host_memblock_size;
+  /** The largest; 0: the same. */
+  uint64_t max_host_memblock_size;
+} slicepool_allocation_sizes;
 
-/** In `slicepool_fill_request.reason`: the slice has just been allocated with SLICEPOOL_REQUEST_ZERO. */
-#define SLICEPOOL_FILL_ZERO 1
+/** One kind of memory of a device. All zero but `struct_size` is a good start. */
+typedef struct slicepool_memory_type {
+  /** sizeof(slicepool_memory_type), set by the caller. */
+  uint32_t struct_size;
+  /** Position of the heap that the memory is taken from. */
+  uint32_t heap;
+  /** The largest page the device gives out; 0: no limit. */
+  uint64_t max_page;
+  /**
+   * Every page is asked for at a multiple of this power of two, which is also the largest alignment a request may have
+   * (unless a pool's granule is larger); 0: 4096.
+   */
+  uint64_t page_alignment;
+  /**
+   * Linear and optimal resources never share a range of this many bytes at a multiple of it (Vulkan's
+   * bufferImageGranularity): a power of two of at most 2^32; 0: 1. Above a pool's granule, the two kinds have pages of
+   * their own if there are pools for each (slicepool_pool_options.kinds); in a pool for both it takes the granule's place.
+   */
+  uint64_t granularity;
+  /**
+   * What is flushed and invalidated are multiples of this many bytes, a power of two of at most 2^32; 0 and 1: the memory
+   * is coherent, and nothing has to be. No pool has a smaller granule, so that nobody flushes another's bytes.
+   */
+  uint64_t non_coherent_atom;
+  /** What the memory is like, in bits of the program's own (VkMemoryPropertyFlags, say), which requests select by. */
+  uint32_t properties;
+  /** SLICEPOOL_MEMORY_TYPE_ flags. */
+  uint32_t flags;
+} slicepool_memory_type;
 
-/** The slice was allocated with SLICEPOOL_REQUEST_SCRUB and has been freed. */
-#define SLICEPOOL_FILL_SCRUB 2
+/** What several memory types share: the memory they are taken from. */
+typedef struct slicepool_heap {
+  /** sizeof(slicepool_heap), set by the caller. */
+  uint32_t struct_size;
+  /** 0. */
+  uint32_t reserved;
+  /** Bytes; 0: not known. A request above it is too large, and blocks are an eighth of it at most. */
+  uint64_t size;
+  /** Bytes that the allocator may hold of it; 0: as many as the device gives. */
+  uint64_t limit;
+} slicepool_heap;
+
+/**
+ * What is used of the sizes that are asked for: clamped, rounded, and with their defaults.
+ *
+ * @param asked  read only; may be NULL for the defaults
+ * @param used   filled in; its struct_size must be set; may be `asked`
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT, SLICEPOOL_ERROR_VERSION_MISMATCH
+ *
+ * Threads: any. Cost: constant.
+ */
+slicepool_result slicepool_allocation_sizes_adjust(const struct slicepool_allocation_sizes *asked,
+                                                   struct slicepool_allocation_sizes *used);
+
+/**
+ * Bytes of the next block of a memory type.
+ *
+ * @param sizes    read only; may be NULL for the defaults
+ * @param is_host  1 if the host sees the memory, otherwise 0
+ * @param count    shared blocks that the type has
+ * @param bytes    set on success
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT, SLICEPOOL_ERROR_VERSION_MISMATCH
+ *
+ * Threads: any. Cost: constant.
+ */
+slicepool_result slicepool_memblock_size(const struct slicepool_allocation_sizes *sizes,
+                                         uint32_t is_host,
+                                         uint32_t count,
+                                         uint64_t *bytes);
+
+/** sizeof(slicepool_memory_type) as the library sees it, for bindings. */
+uint32_t slicepool_sizeof_memory_type(void);
+
+/** sizeof(slicepool_heap) as the library sees it, for bindings. */
+uint32_t slicepool_sizeof_heap(void);
+
+/** sizeof(slicepool_allocation_sizes) as the library sees it, for bindings. */
+uint32_t slicepool_sizeof_allocation_sizes(void);
+
+/* --------------------------------------------------------------------------------------------------------------------
+ * Pages
+ * -------------------------------------------------------------------------------------------------------------------- */
+
+/** In `slicepool_page_request.flags`: the page will only ever hold one slice at a time. */
+#define SLICEPOOL_PAGE_DEDICATED 1
 
 /** What a device is asked for. */
 typedef struct slicepool_page_request {
   /** sizeof(slicepool_page_request) as the library knows it. */
   uint32_t struct_size;
-  /** Index of the pool that grows; SLICEPOOL_PERSISTENT_POOL for persistent slices. */
+  /** Position of the pool that grows, or what slicepool_own_pool() says. */
   uint32_t pool;
   /** Bytes, never 0. */
   uint64_t size;
   /** The page's address, or where it has none its mapping, must be a multiple of this, a power of two. */
   uint64_t alignment;
+  /** Position of the memory type. */
+  uint32_t memory_type;
+  /** SLICEPOOL_PAGE_ flags. */
+  uint32_t flags;
+  /** What slicepool_request.device_data was, otherwise NULL. */
+  void *device_data;
+  /** NULL. */
+  void *reserved;
 } slicepool_page_request;
 
 /**
@@ -287,6 +400,141 @@ typedef slicepool_result (*slicepool_device_allocate_fn)(void *user_data,
  */
 typedef slicepool_result (*slicepool_device_deallocate_fn)(void *user_data,
                                                            const struct slicepool_device_memory *memory);
+
+/** Makes a page visible to the CPU that is not: sets `mapped` to where it lies. Asked once until the page is unmapped again. */
+typedef slicepool_result (*slicepool_device_map_fn)(void *user_data,
+                                                    const struct slicepool_device_memory *memory,
+                                                    void **mapped);
+
+/** Ends what `map` began. */
+typedef void (*slicepool_device_unmap_fn)(void *user_data,
+                                          const struct slicepool_device_memory *memory);
+
+/**
+ * Bytes of a page that the CPU has written or is about to read: multiples of the memory type's non_coherent_atom, as far as
+ * the page's end allows.
+ */
+typedef struct slicepool_cache_range {
+  /** sizeof(slicepool_cache_range) as the library knows it. */
+  uint32_t struct_size;
+  /** 0. */
+  uint32_t reserved;
+  /** Handle of the page. */
+  uint64_t memory;
+  /** Bytes from the start of the page. */
+  uint64_t offset;
+  /** Bytes. */
+  uint64_t size;
+  /** Where the device has mapped the page for good, NULL if it has not. */
+  void *mapped;
+  /** The device's own field of the page. */
+  void *context;
+} slicepool_cache_range;
+
+/** Makes what the CPU has written visible to the device (`flush`), or the other way round (`invalidate`). */
+typedef slicepool_result (*slicepool_device_cache_fn)(void *user_data,
+                                                      const struct slicepool_cache_range *range);
+
+/** sizeof(slicepool_device_memory) as the library sees it, for bindings. */
+uint32_t slicepool_sizeof_device_memory(void);
+
+/** sizeof(slicepool_page_request) as the library sees it, for bindings. */
+uint32_t slicepool_sizeof_page_request(void);
+
+/* --------------------------------------------------------------------------------------------------------------------
+ * Events
+ * -------------------------------------------------------------------------------------------------------------------- */
+
+/** A page was taken from the device. */
+#define SLICEPOOL_EVENT_PAGE_ALLOCATED 1
+
+/** A page that the program owned was taken over: slicepool_adopt(). */
+#define SLICEPOOL_EVENT_PAGE_ADOPTED 2
+
+/** A page that holds nothing serves another pool from now on, the one that is named. */
+#define SLICEPOOL_EVENT_PAGE_MOVED 3
+
+/** A page was given back to the device. Its number is that of the moment in which it began to leave. */
+#define SLICEPOOL_EVENT_PAGE_RETURNED 4
+
+/** The device has refused to take a page back. */
+#define SLICEPOOL_EVENT_PAGE_REFUSED 5
+
+/** A slice was handed out. This and the next three are told with SLICEPOOL_ALLOCATOR_SLICE_EVENTS only. */
+#define SLICEPOOL_EVENT_SLICE_ALLOCATED 6
+
+/** A slice has another size where it lies. */
+#define SLICEPOOL_EVENT_SLICE_RESIZED 7
+
+/** A slice was freed but waits for the device. */
+#define SLICEPOOL_EVENT_SLICE_PENDING 8
+
+/** A slice's memory is free. */
+#define SLICEPOOL_EVENT_SLICE_FREED 9
+
+/** A request could not be served. */
+#define SLICEPOOL_EVENT_OUT_OF_MEMORY 10
+
+/** A slice is live although the allocator is to be destroyed: told for each, whether that is refused or forced. */
+#define SLICEPOOL_EVENT_SLICE_LEAKED 11
+
+/** A size of slicepool_allocator_config.blocks was no multiple of 4 MiB and has been rounded up, to `size`. */
+#define SLICEPOOL_EVENT_SIZE_ROUNDED 12
+
+/** Something that has happened. Fields that say nothing about it are 0. */
+typedef struct slicepool_event {
+  /** sizeof(slicepool_event) as the library knows it. */
+  uint32_t struct_size;
+  /** A SLICEPOOL_EVENT_ kind. */
+  uint32_t kind;
+  /**
+   * Rises with everything that happens to an allocator; some numbers are never used. Events of several threads may
+   * arrive in another order: a log that is sorted by it replays. Has 32 bits, and wraps, where the processor has no
+   * atomic numbers of 64.
+   */
+  uint64_t sequence;
+  /** Of slices: the handle. */
+  uint64_t id;
+  /** Handle of the page. */
+  uint64_t memory;
+  /** Bytes from the start of the page. */
+  uint64_t offset;
+  /** Bytes of the slice or page, or those that were asked for. */
+  uint64_t size;
+  /** Bytes that were asked for by a live slice. */
+  uint64_t requested;
+  /** Position of the pool; see slicepool_own_pool(). */
+  uint32_t pool;
+  /** Position of the memory type. */
+  uint32_t memory_type;
+  /** Why, for OUT_OF_MEMORY and PAGE_REFUSED. */
+  slicepool_result result;
+  /** 0. */
+  uint32_t reserved;
+  /** The slice's name, NUL-terminated, empty if it has none. Valid during the call. */
+  const char *name;
+  /** The slice's user data. */
+  void *user_data;
+} slicepool_event;
+
+/** Is told what has happened; for logs and traces. */
+typedef void (*slicepool_device_event_fn)(void *user_data, const struct slicepool_event *event);
+
+/* --------------------------------------------------------------------------------------------------------------------
+ * Device
+ * -------------------------------------------------------------------------------------------------------------------- */
+
+/** In answers of `out_of_memory`: refuse the request. */
+#define SLICEPOOL_SHORTAGE_REFUSE 0
+
+/** Something was freed, here or elsewhere on the device: try again. */
+#define SLICEPOOL_SHORTAGE_RETRY 1
+
+/** In `slicepool_fill_request.reason`: the slice has just been allocated with SLICEPOOL_REQUEST_ZERO. */
+#define SLICEPOOL_FILL_ZERO 1
+
+/** The slice was allocated with SLICEPOOL_REQUEST_SCRUB and has been freed. */
+#define SLICEPOOL_FILL_SCRUB 2
 
 /**
  * Says what a timeline has completed: sets `completed` and answers SLICEPOOL_OK. Any other answer means that it is not
@@ -366,6 +614,26 @@ typedef slicepool_result (*slicepool_device_fill_fn)(void *user_data,
                                                      const struct slicepool_fill_request *request,
                                                      struct slicepool_point *point);
 
+/** What a device says of a heap, as VK_EXT_memory_budget and cuMemGetInfo do. */
+typedef struct slicepool_heap_budget {
+  /** sizeof(slicepool_heap_budget): set by the library for the callback, otherwise by the caller. */
+  uint32_t struct_size;
+  /** 0. */
+  uint32_t reserved;
+  /** Bytes in use, by this program as far as the device knows. */
+  uint64_t usage;
+  /** Bytes that this program can use without trouble. */
+  uint64_t budget;
+} slicepool_heap_budget;
+
+/**
+ * Says how much of a heap is used and may be: fills in `budget` and answers SLICEPOOL_OK. Any other answer means that it is
+ * not known. Asked when memory is about to be taken, and never else but for slicepool_heap_statistics_get() and reports.
+ */
+typedef slicepool_result (*slicepool_device_heap_budget_fn)(void *user_data,
+                                                            uint32_t heap,
+                                                            struct slicepool_heap_budget *budget);
+
 /**
  * What gives out memory. Copied when an allocator is created.
  *
@@ -389,6 +657,18 @@ typedef struct slicepool_device {
   slicepool_device_out_of_memory_fn out_of_memory;
   /** May be NULL: then requests with SLICEPOOL_REQUEST_ZERO or SLICEPOOL_REQUEST_SCRUB are not supported. */
   slicepool_device_fill_fn fill;
+  /** May be NULL: then the budget of a heap is its limit, or its size. */
+  slicepool_device_heap_budget_fn heap_budget;
+  /** May be NULL, together with `unmap`: then only pages that come mapped can be. */
+  slicepool_device_map_fn map;
+  /** May be NULL, together with `map`. */
+  slicepool_device_unmap_fn unmap;
+  /** May be NULL, together with `invalidate`. */
+  slicepool_device_cache_fn flush;
+  /** May be NULL, together with `flush`. */
+  slicepool_device_cache_fn invalidate;
+  /** May be NULL. */
+  slicepool_device_event_fn event;
 } slicepool_device;
 
 /**
@@ -403,6 +683,9 @@ typedef struct slicepool_device {
  */
 slicepool_result slicepool_host_device(struct slicepool_device *device);
 
+/** sizeof(slicepool_heap_budget) as the library sees it, for bindings. */
+uint32_t slicepool_sizeof_heap_budget(void);
+
 /** sizeof(slicepool_point) as the library sees it, for bindings. */
 uint32_t slicepool_sizeof_point(void);
 
@@ -414,12 +697,6 @@ uint32_t slicepool_sizeof_fill_request(void);
 
 /** sizeof(slicepool_device) as the library sees it, for bindings. */
 uint32_t slicepool_sizeof_device(void);
-
-/** sizeof(slicepool_device_memory) as the library sees it, for bindings. */
-uint32_t slicepool_sizeof_device_memory(void);
-
-/** sizeof(slicepool_page_request) as the library sees it, for bindings. */
-uint32_t slicepool_sizeof_page_request(void);
 
 /* --------------------------------------------------------------------------------------------------------------------
  * Host
@@ -495,6 +772,31 @@ uint32_t slicepool_sizeof_host(void);
 /** Such requests are never taken. */
 #define SLICEPOOL_NEAR_PAGE_NEVER 2
 
+/**
+ * The next page has an eighth of what the pool holds up to 16 times page_size, and a sixty-fourth beyond; at least
+ * page_size and at most max_page_size. Of that it has as much as whole slices of the request's size fill, in steps of a
+ * sixteenth of page_size. A request of 4 times page_size, or larger than such a page, gets a page for itself. Before a
+ * page is taken, as many bytes go back in pages that hold nothing, if there are any: those idle the longest first. They
+ * are gone even if the device then gives no page.
+ */
+#define SLICEPOOL_PAGE_GROWTH_SHARE 0
+
+/**
+ * The next page has twice page_size for every page that the pools with this rule hold of the memory type, up to seven times
+ * and to max_page_size. If that is too small for the request, the first such size that is not. Pages that hold nothing
+ * stay until they are too old.
+ */
+#define SLICEPOOL_PAGE_GROWTH_DOUBLING 1
+
+/** Linear and optimal resources; the granule is at least the memory type's granularity. */
+#define SLICEPOOL_KINDS_BOTH 0
+
+/** Linear resources: requests without SLICEPOOL_REQUEST_OPTIMAL. */
+#define SLICEPOOL_KINDS_LINEAR 1
+
+/** Optimal resources: requests with SLICEPOOL_REQUEST_OPTIMAL. */
+#define SLICEPOOL_KINDS_OPTIMAL 2
+
 /** What a list of pools depends on. All zero but `struct_size` is a good start. */
 typedef struct slicepool_layout_properties {
   /** sizeof(slicepool_layout_properties), set by the caller. */
@@ -529,14 +831,7 @@ typedef struct slicepool_pool_options {
    * stream there is one per stream.
    */
   uint64_t max_pool_size;
-  /**
-   * Sliced pages: 0: all pages are equal. Otherwise pages grow with what the pool holds. The next one has an eighth of
-   * that up to 16 times page_size, and a sixty-fourth beyond; at least page_size and at most this. Of that it has as
-   * much as whole slices of the request's size fill, in steps of a sixteenth of page_size. A request of 4 times
-   * page_size, or larger than such a page, gets a page for itself. Before a page is taken, as many bytes go back in
-   * pages that hold nothing, if there are any: those idle the longest first. They are gone even if the device then
-   * gives no page.
-   */
+  /** Sliced pages: 0: all pages are equal. Otherwise they grow up to this, as page_growth says. */
   uint64_t max_page_size;
   /**
    * Exclusive pages: the largest request the pool takes. A pool with 0 takes requests of size 0, and nothing else.
@@ -568,6 +863,17 @@ typedef struct slicepool_pool_options {
   uint64_t keep_bytes;
   /** Sliced pages: a SLICEPOOL_NEAR_PAGE_ rule. */
   uint32_t near_page;
+  /** Sliced pages with max_page_size: a SLICEPOOL_PAGE_GROWTH_ rule. */
+  uint32_t page_growth;
+  /** Position of the memory type that the pages are taken from. */
+  uint32_t memory_type;
+  /** Sliced pages: which resources are taken, SLICEPOOL_KINDS_. */
+  uint32_t kinds;
+  /**
+   * Sliced pages: how many are taken when the allocator is made, or the pool installed. Like others, they go back when
+   * they are too old; keep_bytes keeps them.
+   */
+  uint32_t min_pages;
   /** 0. */
   uint32_t reserved;
 } slicepool_pool_options;
@@ -764,6 +1070,15 @@ uint32_t slicepool_sizeof_budget_statistics(void);
  */
 #define SLICEPOOL_ALLOCATOR_DEBUG_FILL 8
 
+/**
+ * Requests that are larger than what any pool takes, of the memory type that they come to, have a page of their own, as if
+ * they had SLICEPOOL_REQUEST_DEDICATED. Always so with `blocks`.
+ */
+#define SLICEPOOL_ALLOCATOR_DEDICATED_WHEN_TOO_LARGE 16
+
+/** The callback `event` hears of every slice too. Slow: each is looked after by hand. */
+#define SLICEPOOL_ALLOCATOR_SLICE_EVENTS 32
+
 /** Destroy although slices are live or pending. Those with SLICEPOOL_REQUEST_SCRUB are overwritten if that works at once. */
 #define SLICEPOOL_DESTROY_FORCE 1
 
@@ -782,14 +1097,17 @@ typedef struct slicepool_allocator_config {
   uint32_t struct_size;
   /** SLICEPOOL_ALLOCATOR_ flags. */
   uint32_t flags;
-  /** The largest page the device gives out; 0: no limit. */
+  /**
+   * The largest page the device gives out; 0: no limit. This and the next two describe a device with memory of one kind,
+   * and are 0 where memory_types do.
+   */
   uint64_t max_page;
   /**
    * Every page is asked for at a multiple of this power of two, which is also the largest alignment a request may
    * have (unless a pool's granule is larger); 0: 4096. Say what the device really guarantees.
    */
   uint64_t page_alignment;
-  /** Bytes of the heap that pages come from; 0: not known. Counts where pool_count is 0. */
+  /** Bytes of the heap that pages come from; 0: not known. A request above it is too large. */
   uint64_t heap_size;
   /**
    * Bytes that the allocator may hold from the device, pages that are just being taken and those that the device does not
@@ -808,7 +1126,15 @@ typedef struct slicepool_allocator_config {
    * programs' faults; slow.
    */
   uint64_t debug_margin;
-  /** Number of pools, at most 32; 0: those of slicepool_layout_adaptive(). */
+  /**
+   * Pages of slices with SLICEPOOL_REQUEST_DEDICATED that hold nothing go back after about this many allocations, as with
+   * slicepool_pool_options.dealloc_period; 0: 1024; UINT64_MAX: never by themselves.
+   */
+  uint64_t dedicated_period;
+  /**
+   * Number of pools, at most 256; 0: those that `blocks` asks for, or those of slicepool_layout_adaptive() for each memory
+   * type.
+   */
   uint32_t pool_count;
   /**
    * A request that would fit into a page which another call is just getting waits for it this many back-off steps
@@ -818,8 +1144,22 @@ typedef struct slicepool_allocator_config {
   uint32_t growth_wait_steps;
   /** Pages that the allocator may hold, counted as for max_bytes; 0: any number. */
   uint32_t max_pages;
+  /** Number of memory types, at most 32; 0: one, as described above. */
+  uint32_t memory_type_count;
+  /** Number of heaps, at most 32; 0: one of unknown size. */
+  uint32_t heap_count;
   /** 0. */
   uint32_t reserved;
+  /** The memory types, by whose positions pools and requests name them. */
+  const slicepool_memory_type *memory_types;
+  /** The heaps, by whose positions memory types name them. */
+  const slicepool_heap *heaps;
+  /**
+   * Instead of pools: shared blocks of these sizes in each memory type, and pages of their own for larger requests;
+   * NULL: not so. No block is larger than an eighth of its heap; blocks that hold nothing go back after about 1,024
+   * allocations.
+   */
+  const slicepool_allocation_sizes *blocks;
   /** The pools, in the order in which they are tried. */
   const slicepool_pool_options *pools;
   /** Host memory and lock; NULL: the C library's memory, and a spin lock that yields. */
@@ -828,16 +1168,23 @@ typedef struct slicepool_allocator_config {
   slicepool_budget *budget;
   /** Where the details of a failed creation go; may be NULL. */
   slicepool_failure *failure;
+  /** A name for reports, NUL-terminated UTF-8, of which SLICEPOOL_MAX_NAME bytes are kept; may be NULL. */
+  const char *name;
+  /** Anything that the program wants to keep with the allocator: slicepool_allocator_user_data(). */
+  void *user_data;
+  /** NULL. */
+  void *reserved_pointer;
 } slicepool_allocator_config;
 
 /**
- * Creates an allocator. Takes nothing from the device yet.
+ * Creates an allocator. Takes nothing from the device yet, unless pools have min_pages.
  *
  * @param device     copied; its user_data must stay valid until the allocator is gone
  * @param config     copied with all it points to; may be NULL for the defaults
  * @param allocator  set on success; to be destroyed or abandoned by the caller
  * @return SLICEPOOL_ERROR_INVALID_ARGUMENT (config->failure names the field), SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY,
- *         SLICEPOOL_ERROR_VERSION_MISMATCH
+ *         SLICEPOOL_ERROR_VERSION_MISMATCH; those of slicepool_prefill() for min_pages, of which the device has all back
+ *         then
  *
  * Threads: any. Cost: a few host allocations per pool.
  */
@@ -951,6 +1298,59 @@ slicepool_result slicepool_trim(struct slicepool_allocator *allocator,
 slicepool_result slicepool_cleanup(struct slicepool_allocator *allocator,
                                    slicepool_failure *failure);
 
+/**
+ * Makes memory that the program owns a page of a pool, as if the device had just given it out: slices are cut from it, and
+ * it goes back to the callback `deallocate` like any other, where `context` can tell it apart.
+ *
+ * @param pool     position in the list of pools
+ * @param memory   as `allocate` fills it in, and its size: of pools whose pages are equal it must be theirs, otherwise a
+ *                 multiple of the granule; device_code 0
+ * @param failure  may be NULL
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT (no such pool, a size that it cannot use, the handle UINT64_MAX),
+ *         SLICEPOOL_ERROR_DEVICE_FAILED (not aligned; live already), SLICEPOOL_ERROR_POOL_CAPACITY_EXCEEDED,
+ *         SLICEPOOL_ERROR_BUDGET_EXCEEDED, SLICEPOOL_ERROR_PAGE_COUNT_EXCEEDED, SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY,
+ *         SLICEPOOL_ERROR_NOT_SUPPORTED in a dry run, SLICEPOOL_ERROR_BUSY while the allocator is being destroyed. The
+ *         memory is still the program's then
+ *
+ * Threads: any. Cost: constant.
+ */
+slicepool_result slicepool_adopt(struct slicepool_allocator *allocator,
+                                 uint32_t pool,
+                                 const slicepool_device_memory *memory,
+                                 slicepool_failure *failure);
+
+/**
+ * Takes pages from the device that hold nothing yet, until a pool of sliced pages holds as many.
+ *
+ * @param pool     position in the list of pools
+ * @param failure  may be NULL
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT (no such pool, or not of sliced pages); otherwise as slicepool_allocate(). Pages
+ *         that were taken stay
+ *
+ * Threads: any. Cost: one device call a page.
+ */
+slicepool_result slicepool_prefill(struct slicepool_allocator *allocator,
+                                   uint32_t pool,
+                                   uint32_t pages,
+                                   slicepool_failure *failure);
+
+/**
+ * The pools that an allocator of this config would have: those of `blocks`, or adaptive ones for each memory type, or those
+ * it names. Change them as you like and name them in its stead.
+ *
+ * @param config  as for slicepool_allocator_create()
+ * @param pools   `capacity` structs, of which the first has its struct_size set; written only if the whole list fits; may
+ *                be NULL if capacity is 0
+ * @param count   set to the number of pools: if it is above capacity, nothing was written
+ * @return as slicepool_allocator_create()
+ *
+ * Threads: any. Cost: constant per pool.
+ */
+slicepool_result slicepool_config_pools(const struct slicepool_allocator_config *config,
+                                        slicepool_pool_options *pools,
+                                        uint32_t capacity,
+                                        uint32_t *count);
+
 /** sizeof(slicepool_allocator_config) as the library sees it, for bindings. */
 uint32_t slicepool_sizeof_allocator_config(void);
 
@@ -977,7 +1377,35 @@ uint32_t slicepool_sizeof_allocator_config(void);
  */
 #define SLICEPOOL_REQUEST_SCRUB 8
 
-/** In place of a pool's position: the pool of slices with SLICEPOOL_REQUEST_PERSISTENT. */
+/**
+ * A page for itself, of the request's size rounded up to the granule. Freed, it serves requests of the same size with this
+ * flag, until it is too old (slicepool_allocator_config.dedicated_period) or trimmed. Not together with
+ * SLICEPOOL_REQUEST_IN_POOL.
+ */
+#define SLICEPOOL_REQUEST_DEDICATED 16
+
+/**
+ * From memory that is held already: the device is not called, nothing ages, nothing goes back. (What fills a slice, or
+ * hears of events, is called all the same.)
+ */
+#define SLICEPOOL_REQUEST_NEVER_GROW 32
+
+/** Without taking a page that would take the heap above its budget: see slicepool_device.heap_budget. */
+#define SLICEPOOL_REQUEST_WITHIN_BUDGET 64
+
+/**
+ * For an optimal resource, an image that the device lays out as it likes; otherwise for a linear one. See
+ * slicepool_memory_type.granularity.
+ */
+#define SLICEPOOL_REQUEST_OPTIMAL 128
+
+/** search_depth counts. */
+#define SLICEPOOL_REQUEST_SEARCH_DEPTH 256
+
+/**
+ * In place of a pool's position: the pool of slices with SLICEPOOL_REQUEST_PERSISTENT of the first memory type. See
+ * slicepool_own_pool().
+ */
 #define SLICEPOOL_PERSISTENT_POOL 4294967295
 
 /** What a slice must be like. All zero but `struct_size` and `size` is a good start. */
@@ -995,12 +1423,32 @@ typedef struct slicepool_request {
   uint64_t alignment;
   /** With SLICEPOOL_REQUEST_IN_POOL: position of that pool in the list of pools; otherwise 0. */
   uint32_t pool;
-  /** 0. */
-  uint32_t reserved;
+  /**
+   * With SLICEPOOL_REQUEST_SEARCH_DEPTH: so many holes of the request's own size class are looked at before a larger hole
+   * is broken or a page taken, and none after that; more packs better and takes longer. Otherwise 0: 2, then 64 before
+   * a page is taken, then all before the request is refused.
+   */
+  uint32_t search_depth;
+  /** Bit i: memory type i may be used; 0: any may. */
+  uint32_t memory_types;
+  /** Properties (slicepool_memory_type.properties) that the memory must have, all of them. */
+  uint32_t required;
+  /** Properties that it should have: types that lack the fewest are tried first, of equal ones that of the lowest position. */
+  uint32_t preferred;
+  /** Properties of which it must have none. */
+  uint32_t forbidden;
+  /**
+   * A page for itself, for which this is handed to the device as slicepool_page_request.device_data: what an image must be
+   * bound to, a handle to import. It serves once: after the slice was freed it goes back with the next allocation or
+   * trim. Not together with SLICEPOOL_REQUEST_IN_POOL. NULL: not so.
+   */
+  void *device_data;
+  /** A name for the slice: slicepool_name_set(). NULL: none. */
+  const char *name;
+  /** A pointer for the slice: slicepool_user_data_set(). */
+  void *user_data;
   /** Where the details of a failure go; may be NULL. */
   slicepool_failure *failure;
-  /** NULL. */
-  void *reserved_pointer;
 } slicepool_request;
 
 /**
@@ -1024,7 +1472,7 @@ typedef struct slicepool_slice {
   uint64_t address;
   /** Where the CPU sees the slice, NULL if it does not. */
   void *mapped;
-  /** NULL. */
+  /** What was attached to the slice, as slicepool_allocate() and slicepool_slice_get() tell; otherwise NULL. */
   void *user_data;
 } slicepool_slice;
 
@@ -1038,7 +1486,7 @@ typedef struct slicepool_slice {
  *         SLICEPOOL_ERROR_POOL_CAPACITY_EXCEEDED, SLICEPOOL_ERROR_BUDGET_EXCEEDED,
  *         SLICEPOOL_ERROR_PAGE_COUNT_EXCEEDED, SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY, SLICEPOOL_ERROR_DEVICE_FAILED,
  *         SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY, SLICEPOOL_ERROR_TOO_MANY_SLICES, SLICEPOOL_ERROR_NOT_SUPPORTED (ZERO or
- *         SCRUB without `fill`), SLICEPOOL_ERROR_VERSION_MISMATCH, SLICEPOOL_ERROR_BUSY (from a callback while the
+ *         SCRUB without `fill`; no memory type or pool suits), SLICEPOOL_ERROR_VERSION_MISMATCH, SLICEPOOL_ERROR_BUSY (from a callback while the
  *         allocator is being destroyed). Where several pools refuse, the first of: host memory, device, budget, page
  *         count, pool capacity, too large
  *
@@ -1152,6 +1600,19 @@ slicepool_result slicepool_would_fit(slicepool_allocator *allocator,
                                      uint32_t *would_fit);
 
 /**
+ * Whether serving a request would take memory from the device: slicepool_would_fit(), the other way round. Whether the device
+ * or a limit would refuse it, only trying tells.
+ *
+ * @param would_grow  set to 1 or 0
+ * @return as slicepool_would_fit()
+ *
+ * Threads: any. Cost: as slicepool_would_fit().
+ */
+slicepool_result slicepool_would_grow(slicepool_allocator *allocator,
+                                      const struct slicepool_request *request,
+                                      uint32_t *would_grow);
+
+/**
  * The largest free range of any page, exactly.
  *
  * @param largest_free  set to its bytes, 0 if nothing is free
@@ -1166,6 +1627,126 @@ uint32_t slicepool_sizeof_request(void);
 
 /** sizeof(slicepool_slice) as the library sees it, for bindings. */
 uint32_t slicepool_sizeof_slice(void);
+
+/* --------------------------------------------------------------------------------------------------------------------
+ * Names and user data
+ * -------------------------------------------------------------------------------------------------------------------- */
+
+/**
+ * The longest name of a slice or allocator, in bytes of UTF-8 without the NUL. What is longer is cut, between two
+ * characters.
+ */
+#define SLICEPOOL_MAX_NAME 55
+
+/**
+ * Gives a slice a name, for reports and events. It is copied, and goes with the slice.
+ *
+ * @param name  NUL-terminated UTF-8, of which at most SLICEPOOL_MAX_NAME bytes are kept; NULL or empty: none
+ * @return SLICEPOOL_ERROR_STALE_HANDLE, SLICEPOOL_ERROR_FOREIGN_HANDLE, SLICEPOOL_ERROR_INVALID_ARGUMENT (id 0; no UTF-8),
+ *         SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY; nothing has changed then
+ *
+ * Threads: any. Cost: constant; the first name or user data of a pool gets host memory in proportion to its slots.
+ */
+slicepool_result slicepool_name_set(slicepool_allocator *allocator,
+                                    uint64_t id,
+                                    const char *name);
+
+/**
+ * The name of a slice.
+ *
+ * @param name      gets the name, NUL-terminated, empty if there is none; SLICEPOOL_MAX_NAME + 1 bytes are always enough
+ * @param capacity  bytes of `name`
+ * @return as slicepool_slice_get(); SLICEPOOL_ERROR_INVALID_ARGUMENT if capacity is too small
+ *
+ * Threads: any. Cost: constant.
+ */
+slicepool_result slicepool_name_get(slicepool_allocator *allocator,
+                                    uint64_t id,
+                                    char *name,
+                                    uint32_t capacity);
+
+/**
+ * Attaches a pointer to a slice, which slicepool_slice_get() and events tell from then on. The library never looks at what
+ * it points to.
+ *
+ * @return as slicepool_name_set()
+ *
+ * Threads: any. Cost: as slicepool_name_set().
+ */
+slicepool_result slicepool_user_data_set(slicepool_allocator *allocator,
+                                         uint64_t id,
+                                         void *user_data);
+
+/**
+ * The pointer that slicepool_allocator_config.user_data has attached to an allocator.
+ *
+ * @param user_data  set on success
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+ *
+ * Threads: any. Cost: constant.
+ */
+slicepool_result slicepool_allocator_user_data(slicepool_allocator *allocator, void **user_data);
+
+/* --------------------------------------------------------------------------------------------------------------------
+ * Mapping and caches
+ * -------------------------------------------------------------------------------------------------------------------- */
+
+/**
+ * Makes a slice visible to the CPU. Pages are mapped as a whole, counted, and mapped only once: each slicepool_map() needs a
+ * slicepool_unmap(), and the last one unmaps the page. Where the device maps its pages for good, this only counts. A
+ * page that goes back is unmapped, whatever its count.
+ *
+ * @param mapped   set to where the slice lies
+ * @param failure  may be NULL
+ * @return SLICEPOOL_ERROR_STALE_HANDLE, SLICEPOOL_ERROR_FOREIGN_HANDLE, SLICEPOOL_ERROR_INVALID_ARGUMENT,
+ *         SLICEPOOL_ERROR_NOT_SUPPORTED if the device cannot map, SLICEPOOL_ERROR_DEVICE_FAILED,
+ *         SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY, SLICEPOOL_ERROR_MAPPING_FAILED for a slice of a dry run that has not been
+ *         resolved, SLICEPOOL_ERROR_BUSY from within the mapping of the same page. The count is as before then
+ *
+ * Threads: any; one that maps or unmaps the same page is waited for. Cost: constant, or one device call.
+ */
+slicepool_result slicepool_map(slicepool_allocator *allocator,
+                               uint64_t id,
+                               void **mapped,
+                               slicepool_failure *failure);
+
+/**
+ * Ends what one slicepool_map() of a slice of the same page began.
+ *
+ * @return SLICEPOOL_ERROR_STALE_HANDLE, SLICEPOOL_ERROR_FOREIGN_HANDLE, SLICEPOOL_ERROR_INVALID_ARGUMENT (also if the page
+ *         is not mapped), SLICEPOOL_ERROR_BUSY from within the mapping of the same page
+ *
+ * Threads: as slicepool_map(). Cost: constant, or one device call.
+ */
+slicepool_result slicepool_unmap(slicepool_allocator *allocator,
+                                 uint64_t id);
+
+/**
+ * Makes what the CPU has written to a slice visible to the device. Calls the device with that range, widened to multiples of
+ * the memory type's non_coherent_atom as far as the page's end allows; not at all where the memory is coherent. The slice
+ * must not be freed meanwhile.
+ *
+ * @param offset   of the first byte, from the start of the slice
+ * @param size     bytes; UINT64_MAX: all from there
+ * @param failure  may be NULL
+ * @return SLICEPOOL_ERROR_STALE_HANDLE, SLICEPOOL_ERROR_FOREIGN_HANDLE, SLICEPOOL_ERROR_INVALID_ARGUMENT (not all of it in
+ *         the slice), SLICEPOOL_ERROR_NOT_SUPPORTED if the device cannot, SLICEPOOL_ERROR_DEVICE_FAILED,
+ *         SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY
+ *
+ * Threads: any. Cost: one device call at most.
+ */
+slicepool_result slicepool_flush(slicepool_allocator *allocator,
+                                 uint64_t id,
+                                 uint64_t offset,
+                                 uint64_t size,
+                                 slicepool_failure *failure);
+
+/** Makes what the device has written to a slice visible to the CPU. Otherwise as slicepool_flush(). */
+slicepool_result slicepool_invalidate(slicepool_allocator *allocator,
+                                      uint64_t id,
+                                      uint64_t offset,
+                                      uint64_t size,
+                                      slicepool_failure *failure);
 
 /* --------------------------------------------------------------------------------------------------------------------
  * Frees that wait for the device
@@ -1291,7 +1872,7 @@ slicepool_result slicepool_plan(slicepool_allocator *allocator,
  * persistent slices stay, and so do the limits. All older handles of the pools are foreign from then on.
  *
  * @param pools       as in slicepool_allocator_config
- * @param pool_count  at least 1, at most 32
+ * @param pool_count  at least 1, at most 256
  * @param failure     may be NULL; for POOLS_IN_USE its in_use has the bytes of the slices
  * @return SLICEPOOL_ERROR_POOLS_IN_USE while the pools hold slices that are live or pending, slices of no bytes among them;
  *         SLICEPOOL_ERROR_BUSY while a callback of this allocator is running, so from within one;
@@ -1317,6 +1898,18 @@ slicepool_result slicepool_install_pools(slicepool_allocator *allocator,
 
 /** A slice that was freed but waits for the device. */
 #define SLICEPOOL_RANGE_PENDING 2
+
+/** Nothing of this allocator: an answer of slicepool_find(). */
+#define SLICEPOOL_RANGE_NONE 3
+
+/** Slices with SLICEPOOL_REQUEST_PERSISTENT. */
+#define SLICEPOOL_OWN_PAGES_PERSISTENT 0
+
+/** Slices with SLICEPOOL_REQUEST_DEDICATED, and those that are too large for other pools. */
+#define SLICEPOOL_OWN_PAGES_DEDICATED 1
+
+/** Slices with device_data, whose pages serve once. */
+#define SLICEPOOL_OWN_PAGES_ONCE 2
 
 /** In answers of walk callbacks: go on. */
 #define SLICEPOOL_WALK_CONTINUE 0
@@ -1404,10 +1997,10 @@ typedef struct slicepool_range {
   uint64_t requested;
   /** Address of the range as the device sees it, 0 if the device gives none. */
   uint64_t address;
-  /** Index of the pool; SLICEPOOL_PERSISTENT_POOL for persistent slices. */
+  /** Position of the pool, or what slicepool_own_pool() says. */
   uint32_t pool;
-  /** 0. */
-  uint32_t reserved;
+  /** Position of the memory type. */
+  uint32_t memory_type;
 } slicepool_range;
 
 /**
@@ -1415,6 +2008,17 @@ typedef struct slicepool_range {
  * back into the allocator, where destroying it answers SLICEPOOL_ERROR_BUSY. Must not throw, longjmp or unwind.
  */
 typedef int32_t (*slicepool_walk_fn)(void *user_data, const struct slicepool_range *range);
+
+/**
+ * What stands in place of a pool's position for slices with pages of their own, which each memory type has a pool for as soon
+ * as there is such a slice: UINT32_MAX - (3 * memory_type + own_pages).
+ *
+ * @param own_pages  SLICEPOOL_OWN_PAGES_
+ *
+ * Threads: any. Cost: constant.
+ */
+uint32_t slicepool_own_pool(uint32_t own_pages,
+                            uint32_t memory_type);
 
 /**
  * Figures of all pools together.
@@ -1430,8 +2034,7 @@ slicepool_result slicepool_statistics_get(slicepool_allocator *allocator,
 /**
  * Figures of one pool at one instant.
  *
- * @param pool        position in the list of pools; SLICEPOOL_PERSISTENT_POOL: that of persistent slices, once there has
- *                    been one
+ * @param pool        position in the list of pools, or what slicepool_own_pool() says, once there has been such a slice
  * @param statistics  filled in; its struct_size must be set
  * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
  *
@@ -1440,6 +2043,55 @@ slicepool_result slicepool_statistics_get(slicepool_allocator *allocator,
 slicepool_result slicepool_pool_statistics_get(slicepool_allocator *allocator,
                                                uint32_t pool,
                                                struct slicepool_statistics *statistics);
+
+/**
+ * Figures of all pools of a memory type.
+ *
+ * @param memory_type  position of the memory type
+ * @param statistics   filled in; its struct_size must be set
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+ *
+ * Threads: any; each pool's figures are of one instant. Cost: constant per pool.
+ */
+slicepool_result slicepool_type_statistics_get(slicepool_allocator *allocator,
+                                               uint32_t memory_type,
+                                               struct slicepool_statistics *statistics);
+
+/**
+ * Figures of all pools whose memory types are taken from a heap, and what the device says of the heap.
+ *
+ * @param heap        position of the heap
+ * @param statistics  filled in, its struct_size must be set; `pools` is 0
+ * @param budget      filled in, its struct_size must be set: with 0 and UINT64_MAX if the device says nothing; may be NULL
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+ *
+ * Threads: any; each pool's figures are of one instant. Cost: constant per pool, and a call of `heap_budget`.
+ */
+slicepool_result slicepool_heap_statistics_get(slicepool_allocator *allocator,
+                                               uint32_t heap,
+                                               struct slicepool_statistics *statistics,
+                                               slicepool_heap_budget *budget);
+
+/**
+ * The slice, or the free range, or the slice that waits for the device, that a place in device memory belongs to: for what
+ * a device reports as a fault.
+ *
+ * @param memory  handle of the page
+ * @param offset  bytes from the start of the page
+ * @param range   filled in, its struct_size must be set; its kind is SLICEPOOL_RANGE_NONE if there is nothing
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+ *
+ * Threads: any. Cost: as slicepool_walk().
+ */
+slicepool_result slicepool_find(slicepool_allocator *allocator,
+                                uint64_t memory,
+                                uint64_t offset,
+                                struct slicepool_range *range);
+
+/** slicepool_find() by an address as the device sees it, where it gives addresses. */
+slicepool_result slicepool_find_address(slicepool_allocator *allocator,
+                                        uint64_t address,
+                                        struct slicepool_range *range);
 
 /**
  * A pool's configuration as it is in effect: after rounding, clamping and defaults.
@@ -1470,8 +2122,8 @@ slicepool_result slicepool_walk(slicepool_allocator *allocator,
                                 void *user_data);
 
 /**
- * Writes a report as one JSON object, NUL-terminated, into the caller's buffer: the allocator's figures, then each
- * pool's configuration and figures.
+ * Writes a report as one JSON object, NUL-terminated, into the caller's buffer: the allocator's figures, those of heaps and
+ * memory types, and each pool's configuration and figures. docs/report.schema.json in the repository describes it.
  *
  * @param buffer    written only if the whole report fits; may be NULL if capacity is 0
  * @param capacity  bytes of the buffer
@@ -1735,13 +2387,23 @@ slicepool_result slicepool_struct_default(void *object,
 
 /* Defaults of the structs of this header: every field zero, struct_size set. */
 #define SLICEPOOL_FAILURE_INIT \
-  { (uint32_t)sizeof(slicepool_failure), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL }
+  { (uint32_t)sizeof(slicepool_failure), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, { 0 }, NULL, NULL }
+#define SLICEPOOL_MEMORY_TYPE_INIT \
+  { (uint32_t)sizeof(slicepool_memory_type), 0, 0, 0, 0, 0, 0, 0 }
+#define SLICEPOOL_HEAP_INIT \
+  { (uint32_t)sizeof(slicepool_heap), 0, 0, 0 }
+#define SLICEPOOL_HEAP_BUDGET_INIT \
+  { (uint32_t)sizeof(slicepool_heap_budget), 0, 0, 0 }
+#define SLICEPOOL_ALLOCATION_SIZES_INIT \
+  { (uint32_t)sizeof(slicepool_allocation_sizes), 0, 0, 0, 0, 0 }
+#define SLICEPOOL_DEVICE_MEMORY_INIT \
+  { (uint32_t)sizeof(slicepool_device_memory), 0, 0, 0, 0, NULL, NULL }
 #define SLICEPOOL_DEVICE_INIT \
-  { (uint32_t)sizeof(slicepool_device), 0, NULL, NULL, NULL, NULL, NULL, NULL }
+  { (uint32_t)sizeof(slicepool_device), 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL }
 #define SLICEPOOL_HOST_INIT \
   { (uint32_t)sizeof(slicepool_host), 0, NULL, NULL, NULL, NULL, NULL, NULL }
 #define SLICEPOOL_POOL_OPTIONS_INIT \
-  { (uint32_t)sizeof(slicepool_pool_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+  { (uint32_t)sizeof(slicepool_pool_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 #define SLICEPOOL_LAYOUT_PROPERTIES_INIT \
   { (uint32_t)sizeof(slicepool_layout_properties), 0, 0, 0, 0 }
 #define SLICEPOOL_BUDGET_CONFIG_INIT \
@@ -1749,13 +2411,17 @@ slicepool_result slicepool_struct_default(void *object,
 #define SLICEPOOL_BUDGET_STATISTICS_INIT \
   { (uint32_t)sizeof(slicepool_budget_statistics), 0, 0, 0, 0, 0, 0, 0, 0 }
 #define SLICEPOOL_ALLOCATOR_CONFIG_INIT \
-  { (uint32_t)sizeof(slicepool_allocator_config), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL }
+  { (uint32_t)sizeof(slicepool_allocator_config), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, \
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL }
 #define SLICEPOOL_REQUEST_INIT \
-  { (uint32_t)sizeof(slicepool_request), 0, 0, 0, 0, 0, NULL, NULL }
+  { (uint32_t)sizeof(slicepool_request), 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL }
 #define SLICEPOOL_SLICE_INIT \
   { (uint32_t)sizeof(slicepool_slice), 0, 0, 0, 0, 0, 0, NULL, NULL }
+#define SLICEPOOL_RANGE_INIT \
+  { (uint32_t)sizeof(slicepool_range), 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 #define SLICEPOOL_STATISTICS_INIT \
-  { (uint32_t)sizeof(slicepool_statistics), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+  { (uint32_t)sizeof(slicepool_statistics), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
+    0, 0, 0, 0 }
 #define SLICEPOOL_SPACE_CONFIG_INIT \
   { (uint32_t)sizeof(slicepool_space_config), 0, 0, 0, NULL, NULL }
 #define SLICEPOOL_SPACE_SLICE_INIT \

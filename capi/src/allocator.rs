@@ -4,15 +4,18 @@ use crate::abi::{self, Refusal, Struct, invalid};
 use crate::budget::{self, limit, slicepool_budget};
 use crate::device::{CallbackDevice, slicepool_device};
 use crate::host::{self, slicepool_host};
-use crate::pool::{read_pools, slicepool_pool_options};
+use crate::label::{number, read_name};
+use crate::memory::{Memory, read_sizes, slicepool_allocation_sizes, slicepool_heap, slicepool_memory_type};
+use crate::page::slicepool_device_memory;
+use crate::pool::{List, slicepool_pool_options, write_pools};
 use crate::result::{finish, finish_with, slicepool_failure, slicepool_result};
 use core::alloc::Layout;
-use core::ffi::c_void;
+use core::ffi::{c_char, c_void};
 use core::ptr::NonNull;
-use slicepool_core::layout::{self, PoolList, Properties};
+use slicepool_core::layout;
 use slicepool_core::{
-    Allocator, AllocatorOptions, Debugging, DeviceFault, Error, HostMemory, LiveSlices, LockKind, MemoryType,
-    block_bytes, block_bytes_of,
+    AllocationSizes, Allocator, AllocatorOptions, Debugging, DeviceFault, DeviceLayout, Error, Heap, HostMemory,
+    LiveSlices, LockKind, MemoryType, PoolOptions, PoolSource, block_bytes_of, block_bytes_with,
 };
 
 /// The caller lets one thread at a time into the allocator: no lock is taken.
@@ -27,6 +30,11 @@ pub const SLICEPOOL_ALLOCATOR_DRY_RUN: u32 = 4;
 /// Slices that the CPU sees are filled with the byte 0xDC when they are handed out, and with 0xEF when they are freed, or
 /// when what they waited for has passed. For finding programs' faults; slow.
 pub const SLICEPOOL_ALLOCATOR_DEBUG_FILL: u32 = 8;
+/// Requests that are larger than what any pool takes, of the memory type that they come to, have a page of their own, as if
+/// they had SLICEPOOL_REQUEST_DEDICATED. Always so with `blocks`.
+pub const SLICEPOOL_ALLOCATOR_DEDICATED_WHEN_TOO_LARGE: u32 = 16;
+/// The callback `event` hears of every slice too. Slow: each is looked after by hand.
+pub const SLICEPOOL_ALLOCATOR_SLICE_EVENTS: u32 = 32;
 
 /// Destroy although slices are live or pending. Those with SLICEPOOL_REQUEST_SCRUB are overwritten if that works at once.
 pub const SLICEPOOL_DESTROY_FORCE: u32 = 1;
@@ -42,12 +50,13 @@ pub struct slicepool_allocator_config {
     pub struct_size: u32,
     /// SLICEPOOL_ALLOCATOR_ flags.
     pub flags: u32,
-    /// The largest page the device gives out; 0: no limit.
+    /// The largest page the device gives out; 0: no limit. This and the next two describe a device with memory of one kind,
+    /// and are 0 where memory_types do.
     pub max_page: u64,
     /// Every page is asked for at a multiple of this power of two, which is also the largest alignment a request may
     /// have (unless a pool's granule is larger); 0: 4096. Say what the device really guarantees.
     pub page_alignment: u64,
-    /// Bytes of the heap that pages come from; 0: not known. Counts where pool_count is 0.
+    /// Bytes of the heap that pages come from; 0: not known. A request above it is too large.
     pub heap_size: u64,
     /// Bytes that the allocator may hold from the device, pages that are just being taken and those that the device does not
     /// take back included; 0: as many as it gives.
@@ -60,7 +69,11 @@ pub struct slicepool_allocator_config {
     /// slicepool_check_margins(). They count as padding, and slices that fill a page are as much smaller. For finding
     /// programs' faults; slow.
     pub debug_margin: u64,
-    /// Number of pools, at most 32; 0: those of slicepool_layout_adaptive().
+    /// Pages of slices with SLICEPOOL_REQUEST_DEDICATED that hold nothing go back after about this many allocations, as with
+    /// slicepool_pool_options.dealloc_period; 0: 1024; UINT64_MAX: never by themselves.
+    pub dedicated_period: u64,
+    /// Number of pools, at most 256; 0: those that `blocks` asks for, or those of slicepool_layout_adaptive() for each memory
+    /// type.
     pub pool_count: u32,
     /// A request that would fit into a page which another call is just getting waits for it this many back-off steps
     /// before it gets its own, or is refused at the cap; 0: 32. A step is what the spin lock does between two tries: some
@@ -68,8 +81,20 @@ pub struct slicepool_allocator_config {
     pub growth_wait_steps: u32,
     /// Pages that the allocator may hold, counted as for max_bytes; 0: any number.
     pub max_pages: u32,
+    /// Number of memory types, at most 32; 0: one, as described above.
+    pub memory_type_count: u32,
+    /// Number of heaps, at most 32; 0: one of unknown size.
+    pub heap_count: u32,
     /// 0.
     pub reserved: u32,
+    /// The memory types, by whose positions pools and requests name them.
+    pub memory_types: *const slicepool_memory_type,
+    /// The heaps, by whose positions memory types name them.
+    pub heaps: *const slicepool_heap,
+    /// Instead of pools: shared blocks of these sizes in each memory type, and pages of their own for larger requests;
+    /// NULL: not so. No block is larger than an eighth of its heap; blocks that hold nothing go back after about 1,024
+    /// allocations.
+    pub blocks: *const slicepool_allocation_sizes,
     /// The pools, in the order in which they are tried.
     pub pools: *const slicepool_pool_options,
     /// Host memory and lock; NULL: the C library's memory, and a spin lock that yields.
@@ -78,6 +103,12 @@ pub struct slicepool_allocator_config {
     pub budget: *mut slicepool_budget,
     /// Where the details of a failed creation go; may be NULL.
     pub failure: *mut slicepool_failure,
+    /// A name for reports, NUL-terminated UTF-8, of which SLICEPOOL_MAX_NAME bytes are kept; may be NULL.
+    pub name: *const c_char,
+    /// Anything that the program wants to keep with the allocator: slicepool_allocator_user_data().
+    pub user_data: *mut c_void,
+    /// NULL.
+    pub reserved_pointer: *mut c_void,
 }
 
 // SAFETY: repr(C), no padding on any target (checked by the layout tests), plain numbers and pointers.
@@ -103,26 +134,100 @@ impl slicepool_allocator {
     }
 }
 
-/// What a config says about pools and pages, in core's words.
+/// Which pools a config asks for.
+enum Pools {
+    Listed(List),
+    Adaptive,
+    Blocks(AllocationSizes),
+}
+
+/// What a config says about memory, pools and pages, in core's words.
 struct Plan {
-    pools: PoolList,
+    memory: Memory,
+    pools: Pools,
     options: AllocatorOptions,
 }
 
 impl Plan {
     /// # Safety
-    /// `config.pools` points to `config.pool_count` structs of equal size.
+    /// `config` points to what the header demands.
     #[cold]
     unsafe fn read(config: &slicepool_allocator_config) -> Result<Self, Refusal> {
         const KNOWN: u32 = SLICEPOOL_ALLOCATOR_EXTERNALLY_SYNCHRONIZED
             | SLICEPOOL_ALLOCATOR_VALIDATE
             | SLICEPOOL_ALLOCATOR_DRY_RUN
-            | SLICEPOOL_ALLOCATOR_DEBUG_FILL;
-        if config.flags & !KNOWN != 0 {
+            | SLICEPOOL_ALLOCATOR_DEBUG_FILL
+            | SLICEPOOL_ALLOCATOR_DEDICATED_WHEN_TOO_LARGE
+            | SLICEPOOL_ALLOCATOR_SLICE_EVENTS;
+        let has = |flag| config.flags & flag != 0;
+        if has(!KNOWN) {
             return Err(invalid(c"flags", u64::from(config.flags)));
         }
         if config.reserved != 0 {
             return Err(invalid(c"reserved", u64::from(config.reserved)));
+        }
+        if !config.reserved_pointer.is_null() {
+            return Err(invalid(c"reserved_pointer", config.reserved_pointer.addr() as u64));
+        }
+        // SAFETY: passed on from the caller.
+        let (memory, pools, name) = unsafe {
+            let pools = match (config.pool_count, config.blocks.is_null()) {
+                (0, true) => Pools::Adaptive,
+                (0, false) => Pools::Blocks(read_sizes(config.blocks)?),
+                (count, true) => Pools::Listed(List::read(config.pools, count)?),
+                (count, false) => return Err(invalid(c"pool_count", u64::from(count))),
+            };
+            (Self::read_memory(config)?, pools, read_name(config.name)?)
+        };
+        let mut options = AllocatorOptions::default();
+        options.max_bytes = limit(config.max_bytes);
+        options.max_pages = limit(config.max_pages);
+        options.persistent_granule = limit(config.persistent_granule);
+        options.dry_run = has(SLICEPOOL_ALLOCATOR_DRY_RUN);
+        options.debugging = Debugging::new(has(SLICEPOOL_ALLOCATOR_DEBUG_FILL), config.debug_margin);
+        options.dedicated_when_too_large =
+            has(SLICEPOOL_ALLOCATOR_DEDICATED_WHEN_TOO_LARGE) || matches!(pools, Pools::Blocks(_));
+        options.slice_events = has(SLICEPOOL_ALLOCATOR_SLICE_EVENTS);
+        options.name = name;
+        options.user_data = number(config.user_data);
+        match config.dedicated_period {
+            0 => {}
+            u64::MAX => options.dedicated_period = None,
+            period => options.dedicated_period = Some(period),
+        }
+        if config.growth_wait_steps != 0 {
+            options.growth_wait_steps = config.growth_wait_steps;
+        }
+        let plan = Self { memory, pools, options };
+        if has(SLICEPOOL_ALLOCATOR_VALIDATE) {
+            plan.with_pools(|memory, pools| {
+                validate(&|index| memory.types.get(index as usize).copied(), pools.count, pools.pool)
+            })?;
+        }
+        Ok(plan)
+    }
+
+    /// # Safety
+    /// As [`Plan::read`].
+    #[cold]
+    unsafe fn read_memory(config: &slicepool_allocator_config) -> Result<Memory, Refusal> {
+        if config.memory_type_count != 0 {
+            for (field, value) in [
+                (c"max_page", config.max_page),
+                (c"page_alignment", config.page_alignment),
+                (c"heap_size", config.heap_size),
+            ] {
+                if value != 0 {
+                    return Err(invalid(field, value));
+                }
+            }
+            // SAFETY: passed on from the caller.
+            return unsafe {
+                Memory::read(config.memory_types, config.memory_type_count, config.heaps, config.heap_count)
+            };
+        }
+        if config.heap_count != 0 {
+            return Err(invalid(c"heap_count", u64::from(config.heap_count)));
         }
         let mut memory_type = MemoryType::default();
         if config.max_page != 0 {
@@ -131,39 +236,40 @@ impl Plan {
         if config.page_alignment != 0 {
             memory_type.alignment = config.page_alignment;
         }
-        let pools = if config.pool_count == 0 {
-            let mut properties = Properties::new(memory_type.max_page);
-            // A page too small for the usual granule is still a page.
-            let largest_granule = 1 << memory_type.max_page.ilog2();
-            properties.alignment = properties.alignment.min(largest_granule);
-            if config.heap_size != 0 {
-                properties.heap_size = config.heap_size;
+        Ok(Memory::of_one(memory_type, Heap::new(limit(config.heap_size).unwrap_or(u64::MAX))))
+    }
+
+    /// Calls `make` with the memory and the pools.
+    fn with_pools<T>(&self, make: impl FnOnce(&DeviceLayout<'_>, PoolSource<'_>) -> T) -> T {
+        let memory = &self.memory.layout();
+        match &self.pools {
+            Pools::Listed(list) => make(memory, PoolSource { count: list.count, pool: &|i| list.pool_again(i) }),
+            Pools::Adaptive => {
+                let count = layout::adaptive_pool_count(memory);
+                make(memory, PoolSource { count, pool: &|i| layout::adaptive_pool(memory, i) })
             }
-            layout::adaptive(&properties)?
-        } else {
-            // SAFETY: passed on from the caller.
-            unsafe { read_pools(config.pools, config.pool_count)? }
-        };
-        if config.flags & SLICEPOOL_ALLOCATOR_VALIDATE != 0 {
-            validate(&pools, &memory_type)?;
+            Pools::Blocks(sizes) => {
+                let count = layout::block_pool_count(memory);
+                make(memory, PoolSource { count, pool: &|i| layout::block_pool(sizes, memory, i) })
+            }
         }
-        let mut options = AllocatorOptions::default().with_memory_type(memory_type);
-        options.max_bytes = limit(config.max_bytes);
-        options.max_pages = limit(config.max_pages);
-        options.persistent_granule = limit(config.persistent_granule);
-        options.dry_run = config.flags & SLICEPOOL_ALLOCATOR_DRY_RUN != 0;
-        options.debugging = Debugging::new(config.flags & SLICEPOOL_ALLOCATOR_DEBUG_FILL != 0, config.debug_margin);
-        if config.growth_wait_steps != 0 {
-            options.growth_wait_steps = config.growth_wait_steps;
-        }
-        Ok(Self { pools, options })
     }
 }
 
 /// Refuses pools that would be adjusted.
 #[cold]
-pub(crate) fn validate(pools: &PoolList, memory_type: &MemoryType) -> Result<(), Refusal> {
-    Ok(pools.iter().try_for_each(|pool| pool.validate(memory_type))?)
+pub(crate) fn validate(
+    memory_type: &dyn Fn(u32) -> Option<MemoryType>,
+    count: u32,
+    pool: &dyn Fn(u32) -> Result<PoolOptions, Error>,
+) -> Result<(), Refusal> {
+    for i in 0..count {
+        let pool = pool(i)?;
+        let index = pool.memory_type;
+        let memory_type = memory_type(index).ok_or_else(|| invalid(c"memory_type", u64::from(index)))?;
+        pool.validate(&memory_type)?;
+    }
+    Ok(())
 }
 
 /// Where the books go.
@@ -203,13 +309,18 @@ unsafe fn create(
             block.map_err(|_| Error::OutOfHostMemory { bytes: bytes as u64 })?
         }
     };
-    let mut options = plan.options.with_memory(memory).with_lock(lock);
+    let mut options = plan.options.clone().with_memory(memory).with_lock(lock);
     if !config.budget.is_null() {
         // SAFETY: the contract of the public function.
         options = options.with_budget(&*unsafe { budget::get(config.budget)? });
     }
     let validates = config.flags & SLICEPOOL_ALLOCATOR_VALIDATE != 0;
-    let inner = Allocator::try_new(device, &plan.pools, options)?;
+    if let Pools::Blocks(used) = &plan.pools {
+        // SAFETY: the contract of the public function.
+        let asked = unsafe { abi::read(config.blocks)? }.as_list();
+        device.tell_rounded(asked, used);
+    }
+    let inner = plan.with_pools(|memory, pools| Allocator::with_pools_of(device, memory, pools, options))?;
     let object =
         host::place(memory, slicepool_allocator { inner, memory, validates }).map_err(|(_, refusal)| refusal)?;
     // SAFETY: not NULL, the caller provides it.
@@ -223,13 +334,14 @@ unsafe fn read_config(config: *const slicepool_allocator_config) -> Result<slice
     if config.is_null() { Ok(abi::zeroed()) } else { unsafe { abi::read(config) } }
 }
 
-/// Creates an allocator. Takes nothing from the device yet.
+/// Creates an allocator. Takes nothing from the device yet, unless pools have min_pages.
 ///
 /// @param device     copied; its user_data must stay valid until the allocator is gone
 /// @param config     copied with all it points to; may be NULL for the defaults
 /// @param allocator  set on success; to be destroyed or abandoned by the caller
 /// @return SLICEPOOL_ERROR_INVALID_ARGUMENT (config->failure names the field), SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY,
-///         SLICEPOOL_ERROR_VERSION_MISMATCH
+///         SLICEPOOL_ERROR_VERSION_MISMATCH; those of slicepool_prefill() for min_pages, of which the device has all back
+///         then
 ///
 /// Threads: any. Cost: a few host allocations per pool.
 #[unsafe(no_mangle)]
@@ -316,7 +428,9 @@ pub unsafe extern "C" fn slicepool_allocator_bytes_needed(
         let outcome = (|| {
             let bytes = abi::out(bytes, c"bytes")?;
             let plan = Plan::read(&config)?;
-            let books = block_bytes(&plan.pools, &plan.options, slices, pages, timelines)?;
+            let books = plan.with_pools(|memory, pools_of| {
+                block_bytes_with(memory, pools_of, &plan.options, slices, pages, timelines)
+            })?;
             bytes.write(books.saturating_add(block_bytes_of(Layout::new::<slicepool_allocator>())));
             Ok(())
         })();
@@ -436,6 +550,95 @@ pub unsafe extern "C" fn slicepool_cleanup(
     unsafe {
         let outcome = slicepool_allocator::get(allocator).and_then(|it| Ok(it.cleanup()?));
         finish_with(outcome, 0, failure)
+    }
+}
+
+/// Makes memory that the program owns a page of a pool, as if the device had just given it out: slices are cut from it, and
+/// it goes back to the callback `deallocate` like any other, where `context` can tell it apart.
+///
+/// @param pool     position in the list of pools
+/// @param memory   as `allocate` fills it in, and its size: of pools whose pages are equal it must be theirs, otherwise a
+///                 multiple of the granule; device_code 0
+/// @param failure  may be NULL
+/// @return SLICEPOOL_ERROR_INVALID_ARGUMENT (no such pool, a size that it cannot use, the handle UINT64_MAX),
+///         SLICEPOOL_ERROR_DEVICE_FAILED (not aligned; live already), SLICEPOOL_ERROR_POOL_CAPACITY_EXCEEDED,
+///         SLICEPOOL_ERROR_BUDGET_EXCEEDED, SLICEPOOL_ERROR_PAGE_COUNT_EXCEEDED, SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY,
+///         SLICEPOOL_ERROR_NOT_SUPPORTED in a dry run, SLICEPOOL_ERROR_BUSY while the allocator is being destroyed. The
+///         memory is still the program's then
+///
+/// Threads: any. Cost: constant.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slicepool_adopt(
+    allocator: *mut slicepool_allocator,
+    pool: u32,
+    memory: *const slicepool_device_memory,
+    failure: *mut slicepool_failure,
+) -> slicepool_result {
+    // SAFETY: the caller passes what the header demands.
+    unsafe {
+        let outcome = (|| {
+            let inner = slicepool_allocator::get(allocator)?;
+            let memory = abi::read(memory)?;
+            if memory.device_code != 0 {
+                return Err(invalid(c"device_code", u64::from(memory.device_code as u32)));
+            }
+            Ok(inner.adopt(pool, &memory.to_core(memory.size))?)
+        })();
+        finish_with(outcome, 0, failure)
+    }
+}
+
+/// Takes pages from the device that hold nothing yet, until a pool of sliced pages holds as many.
+///
+/// @param pool     position in the list of pools
+/// @param failure  may be NULL
+/// @return SLICEPOOL_ERROR_INVALID_ARGUMENT (no such pool, or not of sliced pages); otherwise as slicepool_allocate(). Pages
+///         that were taken stay
+///
+/// Threads: any. Cost: one device call a page.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slicepool_prefill(
+    allocator: *mut slicepool_allocator,
+    pool: u32,
+    pages: u32,
+    failure: *mut slicepool_failure,
+) -> slicepool_result {
+    // SAFETY: the caller passes what the header demands.
+    unsafe {
+        let outcome = slicepool_allocator::get(allocator).and_then(|it| Ok(it.prefill(pool, pages)?));
+        finish_with(outcome, 0, failure)
+    }
+}
+
+/// The pools that an allocator of this config would have: those of `blocks`, or adaptive ones for each memory type, or those
+/// it names. Change them as you like and name them in its stead.
+///
+/// @param config  as for slicepool_allocator_create()
+/// @param pools   `capacity` structs, of which the first has its struct_size set; written only if the whole list fits; may
+///                be NULL if capacity is 0
+/// @param count   set to the number of pools: if it is above capacity, nothing was written
+/// @return as slicepool_allocator_create()
+///
+/// Threads: any. Cost: constant per pool.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slicepool_config_pools(
+    config: *const slicepool_allocator_config,
+    pools: *mut slicepool_pool_options,
+    capacity: u32,
+    count: *mut u32,
+) -> slicepool_result {
+    // SAFETY: the caller passes what the header demands.
+    unsafe {
+        let config = match read_config(config) {
+            Ok(config) => config,
+            Err(refusal) => return finish(Err(refusal)),
+        };
+        let outcome = (|| {
+            let plan = Plan::read(&config)?;
+            plan.memory.layout().check()?;
+            plan.with_pools(|_, source| write_pools(source.count, source.pool, pools, capacity, count))
+        })();
+        finish_with(outcome, 0, config.failure)
     }
 }
 

@@ -1,6 +1,12 @@
 //! Device callbacks, and the device that is built in.
 
 use crate::abi::{self, Refusal, Struct, invalid};
+use crate::event::{self, slicepool_device_event_fn};
+use crate::page::{
+    SLICEPOOL_PAGE_DEDICATED, slicepool_cache_range, slicepool_device_allocate_fn, slicepool_device_cache_fn,
+    slicepool_device_deallocate_fn, slicepool_device_map_fn, slicepool_device_memory, slicepool_device_unmap_fn,
+    slicepool_page_request,
+};
 use crate::result::{
     SLICEPOOL_ERROR_DEVICE_FAILED, SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY, SLICEPOOL_OK, code_of, finish,
     slicepool_result,
@@ -8,61 +14,9 @@ use crate::result::{
 use core::ffi::c_void;
 use core::ptr;
 use slicepool_core::{
-    Device, DeviceError, DeviceMemory, FillReason, FillRequest, HostDevice, PageRequest, Point, Shortage,
+    AllocationSizes, CacheRange, Device, DeviceError, DeviceMemory, Event, FillReason, FillRequest, HeapBudget,
+    HostDevice, PageRequest, Point, Shortage,
 };
-
-/// What a device is asked for.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct slicepool_page_request {
-    /// sizeof(slicepool_page_request) as the library knows it.
-    pub struct_size: u32,
-    /// Index of the pool that grows; SLICEPOOL_PERSISTENT_POOL for persistent slices.
-    pub pool: u32,
-    /// Bytes, never 0.
-    pub size: u64,
-    /// The page's address, or where it has none its mapping, must be a multiple of this, a power of two.
-    pub alignment: u64,
-}
-
-/// A page: memory that a device has given out.
-///
-/// `handle` and `address` together must differ between pages that are live at the same time.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct slicepool_device_memory {
-    /// sizeof(slicepool_device_memory) as the library knows it.
-    pub struct_size: u32,
-    /// On failure: the device's own code (a VkResult, a CUresult), which comes back in slicepool_failure.device_code.
-    pub device_code: i32,
-    /// The device's own name for the memory: a VkDeviceMemory, an address, a file offset. Any value but UINT64_MAX,
-    /// which is what the library puts here before it calls.
-    pub handle: u64,
-    /// Address as the device sees it, 0 if it has none.
-    pub address: u64,
-    /// Bytes, filled in by the library: what was asked for.
-    pub size: u64,
-    /// Where the CPU sees the memory, NULL if it does not. The library never reads or writes there, unless the allocator is
-    /// made with SLICEPOOL_ALLOCATOR_DEBUG_FILL or debug_margin.
-    pub mapped: *mut c_void,
-    /// For the device's own use: comes back in `deallocate`.
-    pub context: *mut c_void,
-}
-
-/// Takes a page from the device. Fills in `memory` and answers SLICEPOOL_OK, or answers
-/// SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY or SLICEPOOL_ERROR_DEVICE_FAILED. Anything else counts as the latter.
-pub type slicepool_device_allocate_fn = Option<
-    unsafe extern "C" fn(
-        user_data: *mut c_void,
-        request: *const slicepool_page_request,
-        memory: *mut slicepool_device_memory,
-    ) -> slicepool_result,
->;
-
-/// Takes a page back: exactly what `allocate` filled in. Any answer but SLICEPOOL_OK means that the device keeps the
-/// page as it is; it is asked again at the next trim and when the allocator is destroyed.
-pub type slicepool_device_deallocate_fn =
-    Option<unsafe extern "C" fn(user_data: *mut c_void, memory: *const slicepool_device_memory) -> slicepool_result>;
 
 /// A place on a timeline of the device's work: a queue, a stream, a frame loop, numbered as the program likes. What waits
 /// for it may be reused once the timeline has completed that value. Timelines begin at 0, which is completed from the
@@ -153,6 +107,26 @@ pub type slicepool_device_fill_fn = Option<
     ) -> slicepool_result,
 >;
 
+/// What a device says of a heap, as VK_EXT_memory_budget and cuMemGetInfo do.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct slicepool_heap_budget {
+    /// sizeof(slicepool_heap_budget): set by the library for the callback, otherwise by the caller.
+    pub struct_size: u32,
+    /// 0.
+    pub reserved: u32,
+    /// Bytes in use, by this program as far as the device knows.
+    pub usage: u64,
+    /// Bytes that this program can use without trouble.
+    pub budget: u64,
+}
+
+/// Says how much of a heap is used and may be: fills in `budget` and answers SLICEPOOL_OK. Any other answer means that it is
+/// not known. Asked when memory is about to be taken, and never else but for slicepool_heap_statistics_get() and reports.
+pub type slicepool_device_heap_budget_fn = Option<
+    unsafe extern "C" fn(user_data: *mut c_void, heap: u32, budget: *mut slicepool_heap_budget) -> slicepool_result,
+>;
+
 /// What gives out memory. Copied when an allocator is created.
 ///
 /// The callbacks run on the thread whose call needs them, with no lock held: they may be slow, and may call back into
@@ -176,15 +150,23 @@ pub struct slicepool_device {
     pub out_of_memory: slicepool_device_out_of_memory_fn,
     /// May be NULL: then requests with SLICEPOOL_REQUEST_ZERO or SLICEPOOL_REQUEST_SCRUB are not supported.
     pub fill: slicepool_device_fill_fn,
+    /// May be NULL: then the budget of a heap is its limit, or its size.
+    pub heap_budget: slicepool_device_heap_budget_fn,
+    /// May be NULL, together with `unmap`: then only pages that come mapped can be.
+    pub map: slicepool_device_map_fn,
+    /// May be NULL, together with `map`.
+    pub unmap: slicepool_device_unmap_fn,
+    /// May be NULL, together with `invalidate`.
+    pub flush: slicepool_device_cache_fn,
+    /// May be NULL, together with `flush`.
+    pub invalidate: slicepool_device_cache_fn,
+    /// May be NULL.
+    pub event: slicepool_device_event_fn,
 }
 
-// SAFETY: repr(C), no padding on any target (checked by the layout tests), plain numbers and pointers.
-unsafe impl Struct for slicepool_page_request {
-    const NAME: &'static core::ffi::CStr = c"request";
-}
-// SAFETY: as above.
-unsafe impl Struct for slicepool_device_memory {
-    const NAME: &'static core::ffi::CStr = c"memory";
+// SAFETY: repr(C), no padding on any target (checked by the layout tests), plain numbers.
+unsafe impl Struct for slicepool_heap_budget {
+    const NAME: &'static core::ffi::CStr = c"budget";
 }
 // SAFETY: as above; NULL is a valid callback pointer.
 unsafe impl Struct for slicepool_device {
@@ -203,6 +185,12 @@ pub(crate) struct CallbackDevice {
     completed: slicepool_device_completed_fn,
     out_of_memory: slicepool_device_out_of_memory_fn,
     fill: slicepool_device_fill_fn,
+    heap_budget: slicepool_device_heap_budget_fn,
+    map: slicepool_device_map_fn,
+    unmap: slicepool_device_unmap_fn,
+    flush: slicepool_device_cache_fn,
+    invalidate: slicepool_device_cache_fn,
+    event: slicepool_device_event_fn,
 }
 
 // SAFETY: the header demands callbacks that any thread may call.
@@ -220,6 +208,14 @@ impl CallbackDevice {
         if device.reserved != 0 {
             return Err(invalid(c"reserved", u64::from(device.reserved)));
         }
+        for (name, is_there, other_is) in [
+            (c"map", device.map.is_some(), device.unmap.is_some()),
+            (c"flush", device.flush.is_some(), device.invalidate.is_some()),
+        ] {
+            if is_there != other_is {
+                return Err(invalid(name, u64::from(is_there)));
+            }
+        }
         Ok(Self {
             user_data: device.user_data,
             allocate: device.allocate.ok_or_else(|| invalid(c"allocate", 0))?,
@@ -227,7 +223,19 @@ impl CallbackDevice {
             completed: device.completed,
             out_of_memory: device.out_of_memory,
             fill: device.fill,
+            heap_budget: device.heap_budget,
+            map: device.map,
+            unmap: device.unmap,
+            flush: device.flush,
+            invalidate: device.invalidate,
+            event: device.event,
         })
+    }
+
+    /// Tells of block sizes that were rounded up.
+    pub(crate) fn tell_rounded(&self, asked: [u64; 4], used: &AllocationSizes) {
+        // SAFETY: the contract of `read`.
+        unsafe { event::tell_rounded(self.event, self.user_data, asked, used) };
     }
 }
 
@@ -248,38 +256,21 @@ impl Device for CallbackDevice {
             pool: request.pool,
             size: request.size,
             alignment: request.alignment,
+            memory_type: request.memory_type,
+            flags: if request.dedicated { SLICEPOOL_PAGE_DEDICATED } else { 0 },
+            device_data: request.device_data.cast(),
+            reserved: ptr::null_mut(),
         };
-        let mut memory = slicepool_device_memory {
-            struct_size: size_of::<slicepool_device_memory>() as u32,
-            device_code: 0,
-            handle: u64::MAX,
-            address: 0,
-            size: request.size,
-            mapped: ptr::null_mut(),
-            context: ptr::null_mut(),
-        };
+        let unfilled = DeviceMemory { size: request.size, ..DeviceMemory::new(u64::MAX) };
+        let mut memory = slicepool_device_memory::from(&unfilled);
         // SAFETY: the contract of `read`.
         let answer = unsafe { (self.allocate)(self.user_data, &raw const page, &raw mut memory) };
         judge(answer, memory.device_code)?;
-        Ok(DeviceMemory {
-            handle: memory.handle,
-            address: memory.address,
-            mapped: memory.mapped.cast(),
-            size: request.size,
-            context: memory.context.cast(),
-        })
+        Ok(memory.to_core(request.size))
     }
 
     fn deallocate(&self, memory: &DeviceMemory) -> Result<(), DeviceError> {
-        let memory = slicepool_device_memory {
-            struct_size: size_of::<slicepool_device_memory>() as u32,
-            device_code: 0,
-            handle: memory.handle,
-            address: memory.address,
-            size: memory.size,
-            mapped: memory.mapped.cast(),
-            context: memory.context.cast(),
-        };
+        let memory = slicepool_device_memory::from(memory);
         // The callback has nowhere to put a code of its own, so the answer serves.
         // SAFETY: the contract of `read`.
         let answer = unsafe { (self.deallocate)(self.user_data, &raw const memory) };
@@ -340,6 +331,77 @@ impl Device for CallbackDevice {
         }
         Ok((point.value != 0).then(|| Point::new(point.timeline, point.value)))
     }
+
+    #[cold]
+    fn heap_budget(&self, heap: u32) -> Option<HeapBudget> {
+        let mut budget = slicepool_heap_budget::new(&HeapBudget { usage: 0, budget: u64::MAX });
+        // SAFETY: the contract of `read`.
+        let answer = unsafe { self.heap_budget?(self.user_data, heap, &raw mut budget) };
+        (answer == SLICEPOOL_OK).then_some(HeapBudget { usage: budget.usage, budget: budget.budget })
+    }
+
+    fn can_map(&self) -> bool {
+        self.map.is_some()
+    }
+
+    #[cold]
+    fn map(&self, memory: &DeviceMemory) -> Result<*mut u8, DeviceError> {
+        let Some(map) = self.map else { return Err(DeviceError::Failed(0)) };
+        let memory = slicepool_device_memory::from(memory);
+        let mut mapped = ptr::null_mut();
+        // SAFETY: the contract of `read`.
+        let answer = unsafe { map(self.user_data, &raw const memory, &raw mut mapped) };
+        judge(answer, answer)?;
+        Ok(mapped.cast())
+    }
+
+    #[cold]
+    fn unmap(&self, memory: &DeviceMemory) {
+        if let Some(unmap) = self.unmap {
+            let memory = slicepool_device_memory::from(memory);
+            // SAFETY: the contract of `read`.
+            unsafe { unmap(self.user_data, &raw const memory) };
+        }
+    }
+
+    fn can_flush(&self) -> bool {
+        self.flush.is_some()
+    }
+
+    fn flush(&self, range: &CacheRange) -> Result<(), DeviceError> {
+        self.call_with(self.flush, range)
+    }
+
+    fn invalidate(&self, range: &CacheRange) -> Result<(), DeviceError> {
+        self.call_with(self.invalidate, range)
+    }
+
+    fn hears_events(&self) -> bool {
+        self.event.is_some()
+    }
+
+    fn event(&self, event: &Event) {
+        // SAFETY: the contract of `read`.
+        unsafe { event::tell(self.event, self.user_data, event) };
+    }
+}
+
+impl CallbackDevice {
+    #[cold]
+    fn call_with(&self, callback: slicepool_device_cache_fn, range: &CacheRange) -> Result<(), DeviceError> {
+        let Some(callback) = callback else { return Err(DeviceError::Failed(0)) };
+        let range = slicepool_cache_range::from(range);
+        // SAFETY: the contract of `read`.
+        let answer = unsafe { callback(self.user_data, &raw const range) };
+        judge(answer, answer)
+    }
+}
+
+impl slicepool_heap_budget {
+    pub(crate) fn new(budget: &HeapBudget) -> Self {
+        let struct_size = size_of::<Self>() as u32;
+        Self { struct_size, reserved: 0, usage: budget.usage, budget: budget.budget }
+    }
 }
 
 /// Fills in a device whose pages are host memory of the C library: for staging memory, tests and first steps.
@@ -374,14 +436,8 @@ pub unsafe extern "C" fn slicepool_host_device(device: *mut slicepool_device) ->
     }
     unsafe extern "C" fn deallocate(_: *mut c_void, memory: *const slicepool_device_memory) -> slicepool_result {
         // SAFETY: as above.
-        let memory = unsafe { &*memory };
-        let memory = DeviceMemory {
-            handle: memory.handle,
-            address: memory.address,
-            mapped: memory.mapped.cast(),
-            size: memory.size,
-            context: memory.context.cast(),
-        };
+        let memory = unsafe { *memory };
+        let memory = memory.to_core(memory.size);
         if HostDevice::new().deallocate(&memory).is_ok() { SLICEPOOL_OK } else { SLICEPOOL_ERROR_DEVICE_FAILED }
     }
     unsafe extern "C" fn fill(
@@ -405,10 +461,22 @@ pub unsafe extern "C" fn slicepool_host_device(device: *mut slicepool_device) ->
                 completed: None,
                 out_of_memory: None,
                 fill: Some(fill),
+                heap_budget: None,
+                map: None,
+                unmap: None,
+                flush: None,
+                invalidate: None,
+                event: None,
             };
             abi::write(device, size, &filled);
         })
     })
+}
+
+/// sizeof(slicepool_heap_budget) as the library sees it, for bindings.
+#[unsafe(no_mangle)]
+pub extern "C" fn slicepool_sizeof_heap_budget() -> u32 {
+    size_of::<slicepool_heap_budget>() as u32
 }
 
 /// sizeof(slicepool_point) as the library sees it, for bindings.
@@ -433,16 +501,4 @@ pub extern "C" fn slicepool_sizeof_fill_request() -> u32 {
 #[unsafe(no_mangle)]
 pub extern "C" fn slicepool_sizeof_device() -> u32 {
     size_of::<slicepool_device>() as u32
-}
-
-/// sizeof(slicepool_device_memory) as the library sees it, for bindings.
-#[unsafe(no_mangle)]
-pub extern "C" fn slicepool_sizeof_device_memory() -> u32 {
-    size_of::<slicepool_device_memory>() as u32
-}
-
-/// sizeof(slicepool_page_request) as the library sees it, for bindings.
-#[unsafe(no_mangle)]
-pub extern "C" fn slicepool_sizeof_page_request() -> u32 {
-    size_of::<slicepool_page_request>() as u32
 }

@@ -16,6 +16,12 @@ pub mod version;
 
 pub mod result;
 
+pub mod memory;
+
+pub mod page;
+
+pub mod event;
+
 pub mod device;
 
 pub mod host;
@@ -27,6 +33,10 @@ pub mod budget;
 pub mod allocator;
 
 pub mod slice;
+
+pub mod label;
+
+pub mod mapping;
 
 pub mod waiting;
 

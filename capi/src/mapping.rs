@@ -1,69 +1,10 @@
 //! Memory that the CPU sees for a time, and caches between the CPU and the device.
 
-use crate::abi::{self, Struct};
+use crate::abi;
 use crate::allocator::slicepool_allocator;
-use crate::device::slicepool_device_memory;
 use crate::result::{finish_with, slicepool_failure, slicepool_result};
 use crate::slice::handle;
 use core::ffi::c_void;
-use slicepool_core::CacheRange;
-
-/// Makes a page visible to the CPU that is not: sets `mapped` to where it lies. Asked once until the page is unmapped again.
-pub type slicepool_device_map_fn = Option<
-    unsafe extern "C" fn(
-        user_data: *mut c_void,
-        memory: *const slicepool_device_memory,
-        mapped: *mut *mut c_void,
-    ) -> slicepool_result,
->;
-
-/// Ends what `map` began.
-pub type slicepool_device_unmap_fn =
-    Option<unsafe extern "C" fn(user_data: *mut c_void, memory: *const slicepool_device_memory)>;
-
-/// Bytes of a page that the CPU has written or is about to read: multiples of the memory type's non_coherent_atom, as far as
-/// the page's end allows.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct slicepool_cache_range {
-    /// sizeof(slicepool_cache_range) as the library knows it.
-    pub struct_size: u32,
-    /// 0.
-    pub reserved: u32,
-    /// Handle of the page.
-    pub memory: u64,
-    /// Bytes from the start of the page.
-    pub offset: u64,
-    /// Bytes.
-    pub size: u64,
-    /// Where the device has mapped the page for good, NULL if it has not.
-    pub mapped: *mut c_void,
-    /// The device's own field of the page.
-    pub context: *mut c_void,
-}
-
-// SAFETY: repr(C), no padding on any target (checked by the layout tests), plain numbers and pointers.
-unsafe impl Struct for slicepool_cache_range {
-    const NAME: &'static core::ffi::CStr = c"range";
-}
-
-/// Makes what the CPU has written visible to the device (`flush`), or the other way round (`invalidate`).
-pub type slicepool_device_cache_fn =
-    Option<unsafe extern "C" fn(user_data: *mut c_void, range: *const slicepool_cache_range) -> slicepool_result>;
-
-impl From<&CacheRange> for slicepool_cache_range {
-    fn from(range: &CacheRange) -> Self {
-        Self {
-            struct_size: size_of::<Self>() as u32,
-            reserved: 0,
-            memory: range.memory.handle,
-            offset: range.offset,
-            size: range.size,
-            mapped: range.memory.mapped.cast(),
-            context: range.memory.context.cast(),
-        }
-    }
-}
 
 /// Makes a slice visible to the CPU. Pages are mapped as a whole, counted, and mapped only once: each slicepool_map() needs a
 /// slicepool_unmap(), and the last one unmaps the page. Where the device maps its pages for good, this only counts. A

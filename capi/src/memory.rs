@@ -129,6 +129,18 @@ impl slicepool_allocation_sizes {
     }
 }
 
+impl slicepool_allocation_sizes {
+    /// What is asked for.
+    pub(crate) fn as_list(&self) -> [u64; 4] {
+        [
+            self.min_device_memblock_size,
+            self.max_device_memblock_size,
+            self.min_host_memblock_size,
+            self.max_host_memblock_size,
+        ]
+    }
+}
+
 /// The caller's memory types and heaps as core's.
 pub(crate) struct Memory {
     types: [MemoryType; DeviceLayout::MAX_TYPES],

@@ -2,10 +2,10 @@
 
 use crate::abi::{self, Refusal};
 use crate::allocator::{slicepool_allocator, validate};
-use crate::pool::{read_pools, slicepool_pool_options, write_pools};
+use crate::pool::{List, slicepool_pool_options, write_pools};
 use crate::result::{finish, finish_with, slicepool_failure, slicepool_result};
 use crate::slice::{handle, slicepool_slice};
-use slicepool_core::PoolType;
+use slicepool_core::{Error, PoolSource, PoolType};
 
 /// Gets the memory of a slice of a dry run from the device, and the whole of its page with it. Of a slice that has its
 /// memory, as it is in every other allocator, this is slicepool_slice_get().
@@ -63,17 +63,16 @@ pub unsafe extern "C" fn slicepool_plan(
     finish(unsafe {
         (|| {
             let inner = slicepool_allocator::get(allocator)?;
-            let mut list = slicepool_core::layout::PoolList::new();
-            let mut reports = (0..inner.pool_count()).filter_map(|pool| inner.pool_report(pool));
-            reports.try_for_each(|report| {
-                let mut plan = report.plan();
+            let plan = |pool| {
+                let gone = Error::InvalidArgument { field: c"pool", value: u64::from(pool) };
+                let mut plan = inner.pool_report(pool as usize).ok_or(gone)?.plan();
                 if let PoolType::SlicedPages { page_size, max_pool_size: cap @ Some(0), .. } = &mut plan.pool_type {
                     // 0 would mean that there is no cap.
                     *cap = Some(*page_size);
                 }
-                list.push(&plan)
-            })?;
-            write_pools(&list, pools, capacity, count)
+                Ok(plan)
+            };
+            write_pools(inner.pool_count() as u32, &plan, pools, capacity, count)
         })()
     })
 }
@@ -82,7 +81,7 @@ pub unsafe extern "C" fn slicepool_plan(
 /// persistent slices stay, and so do the limits. All older handles of the pools are foreign from then on.
 ///
 /// @param pools       as in slicepool_allocator_config
-/// @param pool_count  at least 1, at most 32
+/// @param pool_count  at least 1, at most 256
 /// @param failure     may be NULL; for POOLS_IN_USE its in_use has the bytes of the slices
 /// @return SLICEPOOL_ERROR_POOLS_IN_USE while the pools hold slices that are live or pending, slices of no bytes among them;
 ///         SLICEPOOL_ERROR_BUSY while a callback of this allocator is running, so from within one;
@@ -102,11 +101,12 @@ pub unsafe extern "C" fn slicepool_install_pools(
         let outcome = (|| {
             let prepared = {
                 let inner = slicepool_allocator::get(allocator)?;
-                let list = read_pools(pools, pool_count)?;
+                let list = List::read(pools, pool_count)?;
+                let source = PoolSource { count: list.count, pool: &|i| list.pool_again(i) };
                 if (*allocator).validates {
-                    validate(&list, &inner.options().memory_type)?;
+                    validate(&|index| inner.memory_type(index), source.count, source.pool)?;
                 }
-                inner.prepare_pools(&list)?
+                inner.prepare_pools_of(source)?
             };
             // No callback runs from here on, and nobody else uses the allocator.
             (*allocator).inner.replace_pools(prepared)?;

@@ -3,7 +3,7 @@
 use crate::abi::{self, Refusal, Struct, invalid};
 use crate::result::{finish, slicepool_result};
 use slicepool_core::layout::{self, PoolList, Properties};
-use slicepool_core::{Error, NearPage, PoolOptions, PoolType};
+use slicepool_core::{Error, NearPage, PageGrowth, PoolKinds, PoolOptions, PoolType};
 
 /// Every slice has a page of its own, of about its size, which near sizes share one after the other.
 pub const SLICEPOOL_POOL_EXCLUSIVE_PAGES: u32 = 1;
@@ -18,6 +18,24 @@ pub const SLICEPOOL_NEAR_PAGE_WHEN_UNCAPPED: u32 = 0;
 pub const SLICEPOOL_NEAR_PAGE_ALWAYS: u32 = 1;
 /// Such requests are never taken.
 pub const SLICEPOOL_NEAR_PAGE_NEVER: u32 = 2;
+
+/// The next page has an eighth of what the pool holds up to 16 times page_size, and a sixty-fourth beyond; at least
+/// page_size and at most max_page_size. Of that it has as much as whole slices of the request's size fill, in steps of a
+/// sixteenth of page_size. A request of 4 times page_size, or larger than such a page, gets a page for itself. Before a
+/// page is taken, as many bytes go back in pages that hold nothing, if there are any: those idle the longest first. They
+/// are gone even if the device then gives no page.
+pub const SLICEPOOL_PAGE_GROWTH_SHARE: u32 = 0;
+/// The next page has twice page_size for every page that the pools with this rule hold of the memory type, up to seven times
+/// and to max_page_size. If that is too small for the request, the first such size that is not. Pages that hold nothing
+/// stay until they are too old.
+pub const SLICEPOOL_PAGE_GROWTH_DOUBLING: u32 = 1;
+
+/// Linear and optimal resources; the granule is at least the memory type's granularity.
+pub const SLICEPOOL_KINDS_BOTH: u32 = 0;
+/// Linear resources: requests without SLICEPOOL_REQUEST_OPTIMAL.
+pub const SLICEPOOL_KINDS_LINEAR: u32 = 1;
+/// Optimal resources: requests with SLICEPOOL_REQUEST_OPTIMAL.
+pub const SLICEPOOL_KINDS_OPTIMAL: u32 = 2;
 
 /// A pool of an allocator. Sizes are bytes. Fields of other kinds than the pool's own are 0.
 #[repr(C)]
@@ -37,12 +55,7 @@ pub struct slicepool_pool_options {
     /// last one before the cap has what is left. The cap belongs to this pool of this allocator: with an allocator per
     /// stream there is one per stream.
     pub max_pool_size: u64,
-    /// Sliced pages: 0: all pages are equal. Otherwise pages grow with what the pool holds. The next one has an eighth of
-    /// that up to 16 times page_size, and a sixty-fourth beyond; at least page_size and at most this. Of that it has as
-    /// much as whole slices of the request's size fill, in steps of a sixteenth of page_size. A request of 4 times
-    /// page_size, or larger than such a page, gets a page for itself. Before a page is taken, as many bytes go back in
-    /// pages that hold nothing, if there are any: those idle the longest first. They are gone even if the device then
-    /// gives no page.
+    /// Sliced pages: 0: all pages are equal. Otherwise they grow up to this, as page_growth says.
     pub max_page_size: u64,
     /// Exclusive pages: the largest request the pool takes. A pool with 0 takes requests of size 0, and nothing else.
     ///
@@ -66,6 +79,15 @@ pub struct slicepool_pool_options {
     pub keep_bytes: u64,
     /// Sliced pages: a SLICEPOOL_NEAR_PAGE_ rule.
     pub near_page: u32,
+    /// Sliced pages with max_page_size: a SLICEPOOL_PAGE_GROWTH_ rule.
+    pub page_growth: u32,
+    /// Position of the memory type that the pages are taken from.
+    pub memory_type: u32,
+    /// Sliced pages: which resources are taken, SLICEPOOL_KINDS_.
+    pub kinds: u32,
+    /// Sliced pages: how many are taken when the allocator is made, or the pool installed. Like others, they go back when
+    /// they are too old; keep_bytes keeps them.
+    pub min_pages: u32,
     /// 0.
     pub reserved: u32,
 }
@@ -120,6 +142,19 @@ impl slicepool_pool_options {
             SLICEPOOL_NEAR_PAGE_NEVER => NearPage::Never,
             unknown => return Err(invalid(c"near_page", u64::from(unknown))),
         };
+        pool.page_growth = match self.page_growth {
+            SLICEPOOL_PAGE_GROWTH_SHARE => PageGrowth::Share,
+            SLICEPOOL_PAGE_GROWTH_DOUBLING => PageGrowth::Doubling,
+            unknown => return Err(invalid(c"page_growth", u64::from(unknown))),
+        };
+        pool.kinds = match self.kinds {
+            SLICEPOOL_KINDS_BOTH => PoolKinds::Both,
+            SLICEPOOL_KINDS_LINEAR => PoolKinds::Linear,
+            SLICEPOOL_KINDS_OPTIMAL => PoolKinds::Optimal,
+            unknown => return Err(invalid(c"kinds", u64::from(unknown))),
+        };
+        pool.memory_type = self.memory_type;
+        pool.min_pages = self.min_pages;
         pool.granule = some(self.granule).unwrap_or(PoolOptions::DEFAULT_GRANULE);
         pool.dealloc_period = some(self.dealloc_period);
         pool.keep_bytes = self.keep_bytes;
@@ -134,6 +169,9 @@ impl slicepool_pool_options {
             (c"max_pool_size", self.max_pool_size),
             (c"max_page_size", self.max_page_size),
             (c"near_page", u64::from(self.near_page)),
+            (c"page_growth", u64::from(self.page_growth)),
+            (c"kinds", u64::from(self.kinds)),
+            (c"min_pages", u64::from(self.min_pages)),
         ];
         let exclusive = [(c"max_alloc_size", self.max_alloc_size)];
         let direct = [(c"reclaim_at", self.reclaim_at)];
@@ -179,8 +217,19 @@ impl From<&PoolOptions> for slicepool_pool_options {
                     NearPage::Always => SLICEPOOL_NEAR_PAGE_ALWAYS,
                     NearPage::Never => SLICEPOOL_NEAR_PAGE_NEVER,
                 };
+                options.page_growth = match pool.page_growth {
+                    PageGrowth::Share => SLICEPOOL_PAGE_GROWTH_SHARE,
+                    PageGrowth::Doubling => SLICEPOOL_PAGE_GROWTH_DOUBLING,
+                };
+                options.kinds = match pool.kinds {
+                    PoolKinds::Both => SLICEPOOL_KINDS_BOTH,
+                    PoolKinds::Linear => SLICEPOOL_KINDS_LINEAR,
+                    PoolKinds::Optimal => SLICEPOOL_KINDS_OPTIMAL,
+                };
+                options.min_pages = pool.min_pages;
             }
         }
+        options.memory_type = pool.memory_type;
         options.granule = pool.granule;
         options.dealloc_period = pool.dealloc_period.unwrap_or(0);
         options.keep_bytes = pool.keep_bytes;
@@ -188,33 +237,52 @@ impl From<&PoolOptions> for slicepool_pool_options {
     }
 }
 
-/// Reads the caller's list of pools.
-///
-/// # Safety
-/// `pools` points to `count` structs of equal size.
-#[cold]
-pub(crate) unsafe fn read_pools(pools: *const slicepool_pool_options, count: u32) -> Result<PoolList, Refusal> {
-    if count == 0 || count as usize > PoolList::MAX {
-        return Err(invalid(c"pool_count", u64::from(count)));
-    }
-    // SAFETY: passed on from the caller.
-    let stride = unsafe { abi::struct_size(pools)? };
-    let mut list = PoolList::new();
-    for i in 0..count {
-        // SAFETY: passed on from the caller.
-        let options = unsafe { abi::element(pools, stride, i)? };
-        list.push(&options.to_core()?)?;
-    }
-    Ok(list)
+/// The most pools of an allocator.
+pub(crate) const MAX_POOLS: u32 = 256;
+
+/// The caller's list of pools.
+#[derive(Clone, Copy)]
+pub(crate) struct List {
+    pools: *const slicepool_pool_options,
+    stride: u32,
+    pub(crate) count: u32,
 }
 
-/// Hands a list of pools out.
+impl List {
+    /// # Safety
+    /// `pools` points to `count` structs of equal size, for as long as this is used.
+    #[cold]
+    pub(crate) unsafe fn read(pools: *const slicepool_pool_options, count: u32) -> Result<Self, Refusal> {
+        if count == 0 || count > MAX_POOLS {
+            return Err(invalid(c"pool_count", u64::from(count)));
+        }
+        // SAFETY: passed on from the caller.
+        let list = unsafe { Self { pools, stride: abi::struct_size(pools)?, count } };
+        (0..count).try_for_each(|i| list.pool(i).map(|_| ()))?;
+        Ok(list)
+    }
+
+    /// The `i`-th pool.
+    #[cold]
+    pub(crate) fn pool(&self, i: u32) -> Result<PoolOptions, Refusal> {
+        // SAFETY: the contract of `read`; `i` is below the count.
+        unsafe { abi::element(self.pools, self.stride, i)? }.to_core()
+    }
+
+    /// The `i`-th pool, after all have been read once: another thread may have written to them meanwhile.
+    pub(crate) fn pool_again(&self, i: u32) -> Result<PoolOptions, Error> {
+        self.pool(i).map_err(|_| Error::InvalidArgument { field: c"pools", value: u64::from(i) })
+    }
+}
+
+/// Hands `len` pools out.
 ///
 /// # Safety
 /// `pools` has room for `capacity` elements as large as the first says.
 #[cold]
 pub(crate) unsafe fn write_pools(
-    list: &PoolList,
+    len: u32,
+    pool: &dyn Fn(u32) -> Result<PoolOptions, Error>,
     pools: *mut slicepool_pool_options,
     capacity: u32,
     count: *mut u32,
@@ -222,18 +290,19 @@ pub(crate) unsafe fn write_pools(
     let count = abi::out(count, c"count")?;
     // SAFETY: passed on from the caller.
     let stride = if capacity == 0 { 0 } else { unsafe { abi::struct_size(pools)? } };
-    if list.len() <= capacity as usize {
-        for (i, pool) in list.iter().enumerate() {
+    if len <= capacity {
+        (0..len).try_for_each(|i| pool(i).map(|_| ()))?;
+        for i in 0..len {
             // SAFETY: the element is one of the `capacity` ones. Those after the first need not be initialised.
             unsafe {
-                let at = pools.byte_add(stride as usize * i);
+                let at = pools.byte_add(stride as usize * i as usize);
                 abi::zero(at, stride);
-                abi::write(at, stride, &slicepool_pool_options::from(pool));
+                abi::write(at, stride, &slicepool_pool_options::from(&pool(i)?));
             }
         }
     }
     // SAFETY: not NULL, the caller provides it.
-    unsafe { count.write(list.len() as u32) };
+    unsafe { count.write(len) };
     Ok(())
 }
 
@@ -263,7 +332,7 @@ unsafe fn write_layout(
         }
         let list = make(&properties)?;
         // SAFETY: passed on from the caller.
-        unsafe { write_pools(&list, pools, capacity, count) }
+        unsafe { write_pools(list.len() as u32, &|i| Ok(list[i as usize].clone()), pools, capacity, count) }
     })();
     finish(outcome)
 }

@@ -21,7 +21,7 @@ pub const SLICEPOOL_ERROR_TOO_LARGE: i32 = -4;
 /// The pool is at its cap, or the space is full. Freeing may help; and if slicepool_failure.in_flight is not 0, so may
 /// trying again: pages are just being taken from the device or given back.
 pub const SLICEPOOL_ERROR_POOL_CAPACITY_EXCEEDED: i32 = -5;
-/// A page would take the allocator, or those that share its budget, above the bytes they may hold.
+/// A page would take the allocator, or those that share its budget, or a heap, above the bytes they may hold.
 pub const SLICEPOOL_ERROR_BUDGET_EXCEEDED: i32 = -6;
 /// As many pages are held as the allocator, or those that share its budget, may hold.
 pub const SLICEPOOL_ERROR_PAGE_COUNT_EXCEEDED: i32 = -7;
@@ -83,7 +83,8 @@ pub struct slicepool_failure {
     pub pending: u64,
     /// A free range of at least this many bytes exists; slicepool_largest_free() is exact.
     pub largest_free: u64,
-    /// The value that was refused, for SLICEPOOL_ERROR_INVALID_ARGUMENT; where the damage begins, from the start of the page,
+    /// The value that was refused, for SLICEPOOL_ERROR_INVALID_ARGUMENT; the position of the heap, for
+    /// SLICEPOOL_ERROR_BUDGET_EXCEEDED with the field "heap"; where the damage begins, from the start of the page,
     /// for SLICEPOOL_ERROR_MARGIN_DAMAGED.
     pub value: u64,
     /// Handle of the page, for SLICEPOOL_ERROR_MARGIN_DAMAGED.
@@ -99,7 +100,10 @@ pub struct slicepool_failure {
     pub device_code: i32,
     /// A SLICEPOOL_DEVICE_FAULT_ code.
     pub device_fault: u32,
-    /// Name of the argument or field that was refused, or of what is not supported: a static string, or NULL.
+    /// Why each memory type that was tried did not serve the request, by its position: results, 0 for types that were not
+    /// tried. For requests with flags, a memory choice or device_data, and allocators with several memory types.
+    pub type_results: [i32; 32],
+    /// Name of the argument or field that was refused, or of what is not supported, or "heap": a static string, or NULL.
     pub field: *const c_char,
     /// NULL.
     pub reserved: *mut c_void,
@@ -126,9 +130,23 @@ impl slicepool_failure {
         index: 0,
         device_code: 0,
         device_fault: SLICEPOOL_DEVICE_FAULT_NONE,
+        type_results: [0; 32],
         field: ptr::null(),
         reserved: ptr::null_mut(),
     };
+}
+
+/// Why each memory type that was tried did not serve a request.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct TypeReasons([i32; 32]);
+
+impl TypeReasons {
+    #[cold]
+    pub(crate) fn note(&mut self, memory_type: u32, error: Error) {
+        if let Some(result) = self.0.get_mut(memory_type as usize) {
+            *result = code_of(error);
+        }
+    }
 }
 
 /// The result code of an error.
@@ -172,6 +190,14 @@ fn describe(refusal: &Refusal) -> slicepool_failure {
             failure.size = size;
             failure.limit = limit;
             failure.in_use = reserved;
+            SLICEPOOL_ERROR_BUDGET_EXCEEDED
+        }
+        Error::HeapBudgetExceeded { heap, size, limit, reserved } => {
+            failure.size = size;
+            failure.limit = limit;
+            failure.in_use = reserved;
+            failure.field = c"heap".as_ptr();
+            failure.value = u64::from(heap);
             SLICEPOOL_ERROR_BUDGET_EXCEEDED
         }
         Error::PageCountExceeded { size, limit } => {
@@ -264,7 +290,22 @@ pub(crate) unsafe fn finish_with(
     failure: *mut slicepool_failure,
 ) -> slicepool_result {
     let Err(refusal) = outcome else { return SLICEPOOL_OK };
-    let details = slicepool_failure { index, ..describe(&refusal) };
+    // SAFETY: passed on from the caller.
+    unsafe { write_failure(&refusal, index, &TypeReasons::default(), failure) }
+}
+
+/// Writes the details of a refusal, and why each memory type did not serve the request.
+///
+/// # Safety
+/// As [`finish_with`].
+#[cold]
+pub(crate) unsafe fn write_failure(
+    refusal: &Refusal,
+    index: u32,
+    reasons: &TypeReasons,
+    failure: *mut slicepool_failure,
+) -> slicepool_result {
+    let details = slicepool_failure { index, type_results: reasons.0, ..describe(refusal) };
     // SAFETY: passed on from the caller; the size was checked.
     unsafe {
         if let Ok(size) = abi::struct_size(failure) {

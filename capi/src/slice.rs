@@ -2,10 +2,14 @@
 
 use crate::abi::{self, Refusal, Struct, invalid};
 use crate::allocator::slicepool_allocator;
-use crate::result::{SLICEPOOL_OK, code, finish, finish_with, slicepool_failure, slicepool_result, split};
-use core::ffi::c_void;
+use crate::device::CallbackDevice;
+use crate::label::{number, pointer, read_name};
+use crate::result::{
+    SLICEPOOL_OK, TypeReasons, code, finish, finish_with, slicepool_failure, slicepool_result, split, write_failure,
+};
+use core::ffi::{c_char, c_void};
 use core::ptr;
-use slicepool_core::{Error, Request, Slice, SliceId};
+use slicepool_core::{Allocator, Error, Label, MemoryChoice, Request, ResourceKind, Slice, SliceId};
 
 /// Only the pool of the request's `pool` may serve it.
 pub const SLICEPOOL_REQUEST_IN_POOL: u32 = 1;
@@ -19,7 +23,23 @@ pub const SLICEPOOL_REQUEST_ZERO: u32 = 4;
 /// `fill`. What fails to be overwritten stays pending, and is tried again by slicepool_collect() and slicepool_trim().
 pub const SLICEPOOL_REQUEST_SCRUB: u32 = 8;
 
-/// In place of a pool's position: the pool of slices with SLICEPOOL_REQUEST_PERSISTENT.
+/// A page for itself, of the request's size rounded up to the granule. Freed, it serves requests of the same size with this
+/// flag, until it is too old (slicepool_allocator_config.dedicated_period) or trimmed. Not together with
+/// SLICEPOOL_REQUEST_IN_POOL.
+pub const SLICEPOOL_REQUEST_DEDICATED: u32 = 16;
+/// From memory that is held already: the device is not called, nothing ages, nothing goes back. (What fills a slice, or
+/// hears of events, is called all the same.)
+pub const SLICEPOOL_REQUEST_NEVER_GROW: u32 = 32;
+/// Without taking a page that would take the heap above its budget: see slicepool_device.heap_budget.
+pub const SLICEPOOL_REQUEST_WITHIN_BUDGET: u32 = 64;
+/// For an optimal resource, an image that the device lays out as it likes; otherwise for a linear one. See
+/// slicepool_memory_type.granularity.
+pub const SLICEPOOL_REQUEST_OPTIMAL: u32 = 128;
+/// search_depth counts.
+pub const SLICEPOOL_REQUEST_SEARCH_DEPTH: u32 = 256;
+
+/// In place of a pool's position: the pool of slices with SLICEPOOL_REQUEST_PERSISTENT of the first memory type. See
+/// slicepool_own_pool().
 pub const SLICEPOOL_PERSISTENT_POOL: u32 = 4294967295;
 
 /// What a slice must be like. All zero but `struct_size` and `size` is a good start.
@@ -37,12 +57,28 @@ pub struct slicepool_request {
     pub alignment: u64,
     /// With SLICEPOOL_REQUEST_IN_POOL: position of that pool in the list of pools; otherwise 0.
     pub pool: u32,
-    /// 0.
-    pub reserved: u32,
+    /// With SLICEPOOL_REQUEST_SEARCH_DEPTH: so many holes of the request's own size class are looked at before a larger hole
+    /// is broken or a page taken, and none after that; more packs better and takes longer. Otherwise 0: 2, then 64 before
+    /// a page is taken, then all before the request is refused.
+    pub search_depth: u32,
+    /// Bit i: memory type i may be used; 0: any may.
+    pub memory_types: u32,
+    /// Properties (slicepool_memory_type.properties) that the memory must have, all of them.
+    pub required: u32,
+    /// Properties that it should have: types that lack the fewest are tried first, of equal ones that of the lowest position.
+    pub preferred: u32,
+    /// Properties of which it must have none.
+    pub forbidden: u32,
+    /// A page for itself, for which this is handed to the device as slicepool_page_request.device_data: what an image must be
+    /// bound to, a handle to import. It serves once: after the slice was freed it goes back with the next allocation or
+    /// trim. Not together with SLICEPOOL_REQUEST_IN_POOL. NULL: not so.
+    pub device_data: *mut c_void,
+    /// A name for the slice: slicepool_name_set(). NULL: none.
+    pub name: *const c_char,
+    /// A pointer for the slice: slicepool_user_data_set().
+    pub user_data: *mut c_void,
     /// Where the details of a failure go; may be NULL.
     pub failure: *mut slicepool_failure,
-    /// NULL.
-    pub reserved_pointer: *mut c_void,
 }
 
 /// A piece of a page: [offset, offset + size) of the device memory named `memory`. Copy it freely; only `id` is ever
@@ -66,7 +102,7 @@ pub struct slicepool_slice {
     pub address: u64,
     /// Where the CPU sees the slice, NULL if it does not.
     pub mapped: *mut c_void,
-    /// NULL.
+    /// What was attached to the slice, as slicepool_allocate() and slicepool_slice_get() tell; otherwise NULL.
     pub user_data: *mut c_void,
 }
 
@@ -83,38 +119,79 @@ unsafe impl Struct for slicepool_slice {
 impl slicepool_request {
     #[inline]
     fn check(&self) -> Result<Request, Refusal> {
+        let request = Request::new(self.size).aligned(if self.alignment == 0 { 1 } else { self.alignment });
         // One test for the usual case.
-        if self.flags | self.pool | self.reserved != 0 || !self.reserved_pointer.is_null() {
-            self.check_unusual()?;
+        if !self.is_unusual() {
+            return Ok(request);
         }
-        let mut request = Request::new(self.size).aligned(if self.alignment == 0 { 1 } else { self.alignment });
-        if self.flags != 0 {
-            request.pool = (self.flags & SLICEPOOL_REQUEST_IN_POOL != 0).then_some(self.pool);
-            request.persistent = self.flags & SLICEPOOL_REQUEST_PERSISTENT != 0;
-            request.zero = self.flags & SLICEPOOL_REQUEST_ZERO != 0;
-            request.scrub = self.flags & SLICEPOOL_REQUEST_SCRUB != 0;
-        }
-        Ok(request)
+        self.check_unusual(request)
+    }
+
+    #[inline]
+    fn is_unusual(&self) -> bool {
+        let choice = self.memory_types | self.required | self.preferred | self.forbidden;
+        self.flags | self.pool | self.search_depth | choice != 0 || !self.device_data.is_null()
+    }
+
+    /// Whether anything is attached to the slice from the start.
+    #[inline]
+    fn has_label(&self) -> bool {
+        !self.name.is_null() || !self.user_data.is_null()
+    }
+
+    fn label(&self) -> Result<Label, Refusal> {
+        // SAFETY: the header demands a name that ends.
+        let name = unsafe { read_name(self.name)? };
+        Ok(Label { name, user_data: number(self.user_data) })
     }
 
     #[cold]
-    fn check_unusual(&self) -> Result<(), Refusal> {
-        const KNOWN: u32 =
-            SLICEPOOL_REQUEST_IN_POOL | SLICEPOOL_REQUEST_PERSISTENT | SLICEPOOL_REQUEST_ZERO | SLICEPOOL_REQUEST_SCRUB;
-        let (in_pool, persistent) = (SLICEPOOL_REQUEST_IN_POOL, SLICEPOOL_REQUEST_PERSISTENT);
-        if self.flags & !KNOWN != 0 || self.flags & (in_pool | persistent) == in_pool | persistent {
+    fn check_unusual(&self, mut request: Request) -> Result<Request, Refusal> {
+        const KNOWN: u32 = SLICEPOOL_REQUEST_IN_POOL
+            | SLICEPOOL_REQUEST_PERSISTENT
+            | SLICEPOOL_REQUEST_ZERO
+            | SLICEPOOL_REQUEST_SCRUB
+            | SLICEPOOL_REQUEST_DEDICATED
+            | SLICEPOOL_REQUEST_NEVER_GROW
+            | SLICEPOOL_REQUEST_WITHIN_BUDGET
+            | SLICEPOOL_REQUEST_OPTIMAL
+            | SLICEPOOL_REQUEST_SEARCH_DEPTH;
+        let has = |flag| self.flags & flag != 0;
+        let own_page = has(SLICEPOOL_REQUEST_PERSISTENT | SLICEPOOL_REQUEST_DEDICATED);
+        if has(!KNOWN) || (has(SLICEPOOL_REQUEST_IN_POOL) && own_page) {
             return Err(invalid(c"flags", u64::from(self.flags)));
         }
-        if self.flags & SLICEPOOL_REQUEST_IN_POOL == 0 && self.pool != 0 {
+        if (!has(SLICEPOOL_REQUEST_IN_POOL) && self.pool != 0)
+            || (has(SLICEPOOL_REQUEST_IN_POOL) && !self.device_data.is_null())
+        {
             return Err(invalid(c"pool", u64::from(self.pool)));
         }
-        if self.reserved != 0 {
-            return Err(invalid(c"reserved", u64::from(self.reserved)));
+        if !has(SLICEPOOL_REQUEST_SEARCH_DEPTH) && self.search_depth != 0 {
+            return Err(invalid(c"search_depth", u64::from(self.search_depth)));
         }
-        if !self.reserved_pointer.is_null() {
-            return Err(invalid(c"reserved_pointer", self.reserved_pointer.addr() as u64));
+        request.pool = has(SLICEPOOL_REQUEST_IN_POOL).then_some(self.pool);
+        for (flag, with) in [
+            (SLICEPOOL_REQUEST_PERSISTENT, Request::persistent as fn(Request) -> Request),
+            (SLICEPOOL_REQUEST_ZERO, Request::zeroed),
+            (SLICEPOOL_REQUEST_SCRUB, Request::scrubbed),
+            (SLICEPOOL_REQUEST_DEDICATED, Request::dedicated),
+            (SLICEPOOL_REQUEST_NEVER_GROW, Request::never_growing),
+            (SLICEPOOL_REQUEST_WITHIN_BUDGET, Request::within_budget),
+            (SLICEPOOL_REQUEST_OPTIMAL, |request| request.of_kind(ResourceKind::Optimal)),
+        ] {
+            if has(flag) {
+                request = with(request);
+            }
         }
-        Ok(())
+        if has(SLICEPOOL_REQUEST_SEARCH_DEPTH) {
+            request = request.with_search_depth(self.search_depth);
+        }
+        if self.memory_types | self.required | self.preferred | self.forbidden != 0 {
+            let types = if self.memory_types == 0 { u32::MAX } else { self.memory_types };
+            let choice = MemoryChoice::of_types(types).requiring(self.required).preferring(self.preferred);
+            request = request.from_memory(choice.forbidding(self.forbidden));
+        }
+        Ok(request.with_device_data(self.device_data.cast()))
     }
 }
 
@@ -159,7 +236,7 @@ pub(crate) fn handle(id: u64) -> Result<SliceId, Refusal> {
 ///         SLICEPOOL_ERROR_POOL_CAPACITY_EXCEEDED, SLICEPOOL_ERROR_BUDGET_EXCEEDED,
 ///         SLICEPOOL_ERROR_PAGE_COUNT_EXCEEDED, SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY, SLICEPOOL_ERROR_DEVICE_FAILED,
 ///         SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY, SLICEPOOL_ERROR_TOO_MANY_SLICES, SLICEPOOL_ERROR_NOT_SUPPORTED (ZERO or
-///         SCRUB without `fill`), SLICEPOOL_ERROR_VERSION_MISMATCH, SLICEPOOL_ERROR_BUSY (from a callback while the
+///         SCRUB without `fill`; no memory type or pool suits), SLICEPOOL_ERROR_VERSION_MISMATCH, SLICEPOOL_ERROR_BUSY (from a callback while the
 ///         allocator is being destroyed). Where several pools refuse, the first of: host memory, device, budget, page
 ///         count, pool capacity, too large
 ///
@@ -186,15 +263,46 @@ pub unsafe extern "C" fn slicepool_allocate(
             Ok(request) => request,
             Err(refusal) => return code(&refusal),
         };
+        let mut reasons = None;
         let outcome = (|| {
             let inner = slicepool_allocator::get(allocator)?;
             let size = abi::struct_size(slice)?;
-            let placed = inner.allocate(&request.check()?)?;
+            let asked = request.check()?;
+            let explains = !request.failure.is_null() && (request.is_unusual() || inner.memory_type_count() != 1);
+            if explains || request.has_label() {
+                return allocate_explained(inner, &request, &asked, slice, size, &mut reasons);
+            }
+            let placed = inner.allocate(&asked)?;
             abi::write(slice, size, &slicepool_slice::from(&placed));
             Ok(())
         })();
-        if outcome.is_ok() { SLICEPOOL_OK } else { finish_with(outcome, 0, request.failure) }
+        match outcome {
+            Ok(()) => SLICEPOOL_OK,
+            Err(refusal) => write_failure(&refusal, 0, &reasons.unwrap_or_default(), request.failure),
+        }
     }
+}
+
+/// slicepool_allocate() of a slice with a label, or with reasons for each memory type if it fails.
+///
+/// # Safety
+/// As slicepool_allocate().
+#[cold]
+unsafe fn allocate_explained(
+    inner: &Allocator<CallbackDevice>,
+    request: &slicepool_request,
+    asked: &Request,
+    slice: *mut slicepool_slice,
+    size: u32,
+    reasons: &mut Option<TypeReasons>,
+) -> Result<(), Refusal> {
+    let reasons = reasons.insert(TypeReasons::default());
+    let label = request.label()?;
+    let placed = inner.allocate_explained(asked, &label, &mut |memory_type, error| reasons.note(memory_type, error))?;
+    let filled = slicepool_slice { user_data: request.user_data, ..slicepool_slice::from(&placed) };
+    // SAFETY: passed on from the caller.
+    unsafe { abi::write(slice, size, &filled) };
+    Ok(())
 }
 
 /// Hands out a slice for each request, or none at all.
@@ -229,6 +337,7 @@ pub unsafe extern "C" fn slicepool_allocate_many(
                 // Everything is read before anything is done.
                 index = i;
                 request_at(requests, stride, i)?;
+                abi::element(requests, stride, i)?.label()?;
                 abi::check_element(slices, out_stride, i)?;
             }
             let request = |i| match request_at(requests, stride, i) {
@@ -236,13 +345,18 @@ pub unsafe extern "C" fn slicepool_allocate_many(
                 // It was fine just now: another thread writes to it.
                 Err(_) => Err(Error::InvalidArgument { field: c"requests", value: u64::from(i) }),
             };
-            let batch = inner.allocate_each(count, request).map_err(|refused| {
+            let label = |i| match abi::element(requests, stride, i).and_then(|request| request.label()) {
+                Ok(label) => Ok(label),
+                Err(_) => Err(Error::InvalidArgument { field: c"requests", value: u64::from(i) }),
+            };
+            let batch = inner.allocate_each_labelled(count, request, label).map_err(|refused| {
                 index = refused.index;
                 refused.error
             })?;
             for (i, placed) in batch.iter().enumerate() {
                 let out = slices.byte_add(out_stride as usize * i);
-                abi::write(out, out_stride, &slicepool_slice::from(placed));
+                let user_data = abi::element(requests, stride, i as u32).map_or(ptr::null_mut(), |it| it.user_data);
+                abi::write(out, out_stride, &slicepool_slice { user_data, ..slicepool_slice::from(placed) });
             }
             Ok(())
         })();
@@ -322,8 +436,9 @@ pub unsafe extern "C" fn slicepool_slice_get(
         (|| {
             let inner = slicepool_allocator::get(allocator)?;
             let size = abi::struct_size(slice)?;
-            let found = inner.get(handle(id)?)?;
-            abi::write(slice, size, &slicepool_slice::from(&found));
+            let (found, user_data) = inner.get_with_user_data(handle(id)?)?;
+            let found = slicepool_slice { user_data: pointer(user_data), ..slicepool_slice::from(&found) };
+            abi::write(slice, size, &found);
             Ok(())
         })()
     })
@@ -388,6 +503,33 @@ pub unsafe extern "C" fn slicepool_would_fit(
             Ok(())
         })();
         finish_with(outcome, 0, request.failure)
+    }
+}
+
+/// Whether serving a request would take memory from the device: slicepool_would_fit(), the other way round. Whether the device
+/// or a limit would refuse it, only trying tells.
+///
+/// @param would_grow  set to 1 or 0
+/// @return as slicepool_would_fit()
+///
+/// Threads: any. Cost: as slicepool_would_fit().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slicepool_would_grow(
+    allocator: *mut slicepool_allocator,
+    request: *const slicepool_request,
+    would_grow: *mut u32,
+) -> slicepool_result {
+    // SAFETY: the caller passes what the header demands.
+    unsafe {
+        if would_grow.is_null() {
+            return code(&invalid(c"would_grow", 0));
+        }
+        let mut would_fit = 0;
+        let result = slicepool_would_fit(allocator, request, &raw mut would_fit);
+        if result == SLICEPOOL_OK {
+            would_grow.write(1 - would_fit);
+        }
+        result
     }
 }
 

@@ -1,13 +1,14 @@
 //! Figures, the walk over everything, the JSON report.
 
-use crate::abi::{self, Struct, invalid};
+use crate::abi::{self, Refusal, Struct, invalid};
 use crate::allocator::slicepool_allocator;
+use crate::device::{CallbackDevice, slicepool_heap_budget};
 use crate::pool::slicepool_pool_options;
 use crate::result::{finish, finish_with, slicepool_failure, slicepool_result};
 use core::ffi::{c_char, c_void};
 use core::fmt::{self, Write};
 use core::ops::ControlFlow;
-use slicepool_core::Statistics;
+use slicepool_core::{Allocator, HeapBudget, Range, Statistics};
 
 /// Figures of a pool or of a whole allocator at one instant. Sizes are bytes.
 ///
@@ -77,6 +78,26 @@ pub const SLICEPOOL_RANGE_FREE: u32 = 0;
 pub const SLICEPOOL_RANGE_SLICE: u32 = 1;
 /// A slice that was freed but waits for the device.
 pub const SLICEPOOL_RANGE_PENDING: u32 = 2;
+/// Nothing of this allocator: an answer of slicepool_find().
+pub const SLICEPOOL_RANGE_NONE: u32 = 3;
+
+/// Slices with SLICEPOOL_REQUEST_PERSISTENT.
+pub const SLICEPOOL_OWN_PAGES_PERSISTENT: u32 = 0;
+/// Slices with SLICEPOOL_REQUEST_DEDICATED, and those that are too large for other pools.
+pub const SLICEPOOL_OWN_PAGES_DEDICATED: u32 = 1;
+/// Slices with device_data, whose pages serve once.
+pub const SLICEPOOL_OWN_PAGES_ONCE: u32 = 2;
+
+/// What stands in place of a pool's position for slices with pages of their own, which each memory type has a pool for as soon
+/// as there is such a slice: UINT32_MAX - (3 * memory_type + own_pages).
+///
+/// @param own_pages  SLICEPOOL_OWN_PAGES_
+///
+/// Threads: any. Cost: constant.
+#[unsafe(no_mangle)]
+pub extern "C" fn slicepool_own_pool(own_pages: u32, memory_type: u32) -> u32 {
+    u32::MAX.wrapping_sub(memory_type.wrapping_mul(3).wrapping_add(own_pages))
+}
 
 /// A range that slicepool_walk() shows: a slice, or free memory.
 #[repr(C)]
@@ -98,19 +119,40 @@ pub struct slicepool_range {
     pub requested: u64,
     /// Address of the range as the device sees it, 0 if the device gives none.
     pub address: u64,
-    /// Index of the pool; SLICEPOOL_PERSISTENT_POOL for persistent slices.
+    /// Position of the pool, or what slicepool_own_pool() says.
     pub pool: u32,
-    /// 0.
-    pub reserved: u32,
+    /// Position of the memory type.
+    pub memory_type: u32,
+}
+
+impl From<&Range> for slicepool_range {
+    fn from(range: &Range) -> Self {
+        Self {
+            struct_size: size_of::<Self>() as u32,
+            kind: match (range.id, range.pending) {
+                (Some(_), _) => SLICEPOOL_RANGE_SLICE,
+                (None, true) => SLICEPOOL_RANGE_PENDING,
+                (None, false) => SLICEPOOL_RANGE_FREE,
+            },
+            id: range.id.map_or(0, slicepool_core::SliceId::to_raw),
+            memory: range.memory,
+            offset: range.offset,
+            size: range.size,
+            requested: range.requested,
+            address: range.address,
+            pool: range.pool,
+            memory_type: range.memory_type,
+        }
+    }
 }
 
 // SAFETY: repr(C), no padding on any target (checked by the layout tests), plain numbers.
-unsafe impl Struct for slicepool_statistics {
-    const NAME: &'static core::ffi::CStr = c"statistics";
-}
-// SAFETY: as above.
 unsafe impl Struct for slicepool_range {
     const NAME: &'static core::ffi::CStr = c"range";
+}
+// SAFETY: as above.
+unsafe impl Struct for slicepool_statistics {
+    const NAME: &'static core::ffi::CStr = c"statistics";
 }
 
 /// In answers of walk callbacks: go on.
@@ -178,8 +220,7 @@ pub unsafe extern "C" fn slicepool_statistics_get(
 
 /// Figures of one pool at one instant.
 ///
-/// @param pool        position in the list of pools; SLICEPOOL_PERSISTENT_POOL: that of persistent slices, once there has
-///                    been one
+/// @param pool        position in the list of pools, or what slicepool_own_pool() says, once there has been such a slice
 /// @param statistics  filled in; its struct_size must be set
 /// @return SLICEPOOL_ERROR_INVALID_ARGUMENT
 ///
@@ -200,6 +241,118 @@ pub unsafe extern "C" fn slicepool_pool_statistics_get(
             Ok(())
         })()
     })
+}
+
+/// Figures of all pools of a memory type.
+///
+/// @param memory_type  position of the memory type
+/// @param statistics   filled in; its struct_size must be set
+/// @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+///
+/// Threads: any; each pool's figures are of one instant. Cost: constant per pool.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slicepool_type_statistics_get(
+    allocator: *mut slicepool_allocator,
+    memory_type: u32,
+    statistics: *mut slicepool_statistics,
+) -> slicepool_result {
+    // SAFETY: the caller passes what the header demands.
+    finish(unsafe {
+        (|| {
+            let inner = slicepool_allocator::get(allocator)?;
+            let size = abi::struct_size(statistics)?;
+            let found = inner.type_statistics(memory_type);
+            let found = found.ok_or_else(|| invalid(c"memory_type", u64::from(memory_type)))?;
+            let pools = (0..inner.pool_count()).filter_map(|i| inner.pool_report(i));
+            let pools = pools.filter(|report| report.options.memory_type == memory_type).count();
+            abi::write(statistics, size, &filled(&found, pools as u32));
+            Ok(())
+        })()
+    })
+}
+
+/// Figures of all pools whose memory types are taken from a heap, and what the device says of the heap.
+///
+/// @param heap        position of the heap
+/// @param statistics  filled in, its struct_size must be set; `pools` is 0
+/// @param budget      filled in, its struct_size must be set: with 0 and UINT64_MAX if the device says nothing; may be NULL
+/// @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+///
+/// Threads: any; each pool's figures are of one instant. Cost: constant per pool, and a call of `heap_budget`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slicepool_heap_statistics_get(
+    allocator: *mut slicepool_allocator,
+    heap: u32,
+    statistics: *mut slicepool_statistics,
+    budget: *mut slicepool_heap_budget,
+) -> slicepool_result {
+    // SAFETY: the caller passes what the header demands.
+    finish(unsafe {
+        (|| {
+            let inner = slicepool_allocator::get(allocator)?;
+            let size = abi::struct_size(statistics)?;
+            let budget_size = if budget.is_null() { 0 } else { abi::struct_size(budget)? };
+            let report = inner.heap_report(heap).ok_or_else(|| invalid(c"heap", u64::from(heap)))?;
+            abi::write(statistics, size, &filled(&report.statistics, 0));
+            if budget_size != 0 {
+                let says = report.budget.unwrap_or(HeapBudget { usage: 0, budget: u64::MAX });
+                abi::write(budget, budget_size, &slicepool_heap_budget::new(&says));
+            }
+            Ok(())
+        })()
+    })
+}
+
+/// The slice, or the free range, or the slice that waits for the device, that a place in device memory belongs to: for what
+/// a device reports as a fault.
+///
+/// @param memory  handle of the page
+/// @param offset  bytes from the start of the page
+/// @param range   filled in, its struct_size must be set; its kind is SLICEPOOL_RANGE_NONE if there is nothing
+/// @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+///
+/// Threads: any. Cost: as slicepool_walk().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slicepool_find(
+    allocator: *mut slicepool_allocator,
+    memory: u64,
+    offset: u64,
+    range: *mut slicepool_range,
+) -> slicepool_result {
+    // SAFETY: the caller passes what the header demands.
+    finish(unsafe { write_found(allocator, range, |inner| inner.find(memory, offset)) })
+}
+
+/// slicepool_find() by an address as the device sees it, where it gives addresses.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slicepool_find_address(
+    allocator: *mut slicepool_allocator,
+    address: u64,
+    range: *mut slicepool_range,
+) -> slicepool_result {
+    // SAFETY: the caller passes what the header demands.
+    finish(unsafe { write_found(allocator, range, |inner| inner.find_address(address)) })
+}
+
+/// # Safety
+/// `allocator` and `range` are what the header demands.
+#[cold]
+unsafe fn write_found(
+    allocator: *mut slicepool_allocator,
+    range: *mut slicepool_range,
+    find: impl FnOnce(&Allocator<CallbackDevice>) -> Option<Range>,
+) -> Result<(), Refusal> {
+    // SAFETY: passed on from the caller.
+    unsafe {
+        let inner = slicepool_allocator::get(allocator)?;
+        let size = abi::struct_size(range)?;
+        let found = match find(inner) {
+            Some(found) => slicepool_range::from(&found),
+            None => slicepool_range { kind: SLICEPOOL_RANGE_NONE, ..abi::zeroed() },
+        };
+        abi::write(range, size, &found);
+        Ok(())
+    }
 }
 
 /// A pool's configuration as it is in effect: after rounding, clamping and defaults.
@@ -248,22 +401,7 @@ pub unsafe extern "C" fn slicepool_walk(
             let inner = slicepool_allocator::get(allocator)?;
             let visit = visit.ok_or_else(|| invalid(c"visit", 0))?;
             let _ = inner.walk(|range| {
-                let range = slicepool_range {
-                    struct_size: size_of::<slicepool_range>() as u32,
-                    kind: match (range.id, range.pending) {
-                        (Some(_), _) => SLICEPOOL_RANGE_SLICE,
-                        (None, true) => SLICEPOOL_RANGE_PENDING,
-                        (None, false) => SLICEPOOL_RANGE_FREE,
-                    },
-                    pool: range.pool,
-                    reserved: 0,
-                    id: range.id.map_or(0, slicepool_core::SliceId::to_raw),
-                    memory: range.memory,
-                    offset: range.offset,
-                    size: range.size,
-                    requested: range.requested,
-                    address: range.address,
-                };
+                let range = slicepool_range::from(range);
                 if visit(user_data, &raw const range) == SLICEPOOL_WALK_CONTINUE {
                     ControlFlow::Continue(())
                 } else {
@@ -294,8 +432,8 @@ impl Write for Report {
     }
 }
 
-/// Writes a report as one JSON object, NUL-terminated, into the caller's buffer: the allocator's figures, then each
-/// pool's configuration and figures.
+/// Writes a report as one JSON object, NUL-terminated, into the caller's buffer: the allocator's figures, those of heaps and
+/// memory types, and each pool's configuration and figures. docs/report.schema.json in the repository describes it.
 ///
 /// @param buffer    written only if the whole report fits; may be NULL if capacity is 0
 /// @param capacity  bytes of the buffer

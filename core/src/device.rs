@@ -6,6 +6,7 @@ pub use host::HostDevice;
 
 use crate::error::Error;
 use crate::event::Event;
+use crate::pool::PoolOptions;
 use crate::slicer::timelines::Point;
 use core::ptr;
 
@@ -42,6 +43,11 @@ impl MemoryType {
     pub const fn new(max_page: u64, alignment: u64) -> Self {
         let (granularity, non_coherent_atom) = (1, 1);
         Self { max_page, alignment, heap: 0, properties: 0, host_visible: false, granularity, non_coherent_atom }
+    }
+
+    /// The granule where nothing else is said: a page too small for the usual one is still a page.
+    pub(crate) fn usual_granule(&self) -> u64 {
+        PoolOptions::DEFAULT_GRANULE.min(1 << self.max_page.max(1).ilog2())
     }
 
     /// The same from another heap.
@@ -137,8 +143,11 @@ impl<'a> DeviceLayout<'a> {
     }
 
     /// Refuses what no allocator can be made for.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] names the field.
     #[cold]
-    pub(crate) fn check(&self) -> Result<(), Error> {
+    pub fn check(&self) -> Result<(), Error> {
         let refuse = |field, value| Err(Error::InvalidArgument { field, value });
         if self.types.is_empty() || self.types.len() > Self::MAX_TYPES {
             return refuse(c"memory_types", self.types.len() as u64);

@@ -215,7 +215,8 @@ pub fn adaptive_pool_count(memory: &DeviceLayout<'_>) -> u32 {
 pub fn adaptive_pool(memory: &DeviceLayout<'_>, index: u32) -> Result<PoolOptions, Error> {
     let (memory_type, kinds, part) = place_of_pool(memory, 2, index)?;
     let described = memory.types[memory_type as usize];
-    let properties = Properties::new(described.max_page).with_heap_size(memory.heap_of(&described).size);
+    let heap = memory.heap_of(&described).size;
+    let properties = properties_of(&described, heap).with_heap_size(heap);
     let pools = adaptive_pools(&properties)?;
     Ok(pools[part as usize].clone().in_memory_type(memory_type).with_kinds(kinds))
 }
@@ -235,9 +236,17 @@ pub fn block_pool(sizes: &AllocationSizes, memory: &DeviceLayout<'_>, index: u32
     let described = memory.types[memory_type as usize];
     let (least, most) = sizes.bounds(described.host_visible);
     let heap = memory.heap_of(&described).size;
-    let most = most.min(largest_block_of(heap)).min(Properties::new(described.max_page.min(heap)).largest_page()?);
+    let properties = properties_of(&described, heap);
+    let most = most.min(largest_block_of(heap)).min(properties.largest_page()?);
     let pool = PoolOptions::blocks(least.min(most), most).with_dealloc_period(Some(BLOCK_PERIOD));
-    Ok(pool.in_memory_type(memory_type).with_kinds(kinds))
+    Ok(pool.in_memory_type(memory_type).with_kinds(kinds).with_granule(properties.alignment))
+}
+
+/// What is known of a memory type that is taken from a heap of so many bytes.
+fn properties_of(memory_type: &MemoryType, heap: u64) -> Properties {
+    let max_page = memory_type.max_page.min(heap);
+    let granule = MemoryType { max_page, ..*memory_type }.usual_granule();
+    Properties::new(max_page).with_alignment(granule)
 }
 
 /// Allocations after which blocks that are not used go back.

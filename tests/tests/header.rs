@@ -9,12 +9,17 @@ use std::{env, fs};
 const SECTIONS: &[(&str, &str)] = &[
     ("Version", "version"),
     ("Results", "result"),
+    ("Memory: types, heaps, sizes of blocks", "memory"),
+    ("Pages", "page"),
+    ("Events", "event"),
     ("Device", "device"),
     ("Host", "host"),
     ("Pools", "pool"),
     ("Budgets: limits that allocators share", "budget"),
     ("Allocator", "allocator"),
     ("Slices", "slice"),
+    ("Names and user data", "label"),
+    ("Mapping and caches", "mapping"),
     ("Frees that wait for the device", "waiting"),
     ("Dry runs and plans", "planning"),
     ("Statistics", "statistics"),
@@ -34,8 +39,8 @@ fn generate() -> String {
     for (title, module) in SECTIONS {
         let source = root.join("capi/src").join(module).with_extension("rs");
         let mut config = config.clone();
-        // Structs that no function of their own section names would be left out.
-        config.export.include = public_structs(&fs::read_to_string(&source).expect("the file is there"));
+        // Types that no function of their own section names would be left out.
+        config.export.include = public_types(&fs::read_to_string(&source).expect("the file is there"));
         let bindings = cbindgen::Builder::new().with_config(config).with_src(source).generate();
         let mut section = Vec::new();
         bindings.unwrap_or_else(|error| panic!("{module}: {error}")).write(&mut section);
@@ -50,8 +55,11 @@ fn generate() -> String {
     header
 }
 
-fn public_structs(source: &str) -> Vec<String> {
-    let name = |line: &str| Some(line.strip_prefix("pub struct ")?.split([' ', ';']).next()?.to_owned());
+fn public_types(source: &str) -> Vec<String> {
+    let name = |line: &str| {
+        let rest = line.strip_prefix("pub struct ").or_else(|| line.strip_prefix("pub type "))?;
+        Some(rest.split([' ', ';']).next()?.to_owned())
+    };
     source.lines().filter_map(name).collect()
 }
 

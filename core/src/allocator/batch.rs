@@ -4,7 +4,7 @@ use super::pending::check_points;
 use super::{Allocator, Cell, InFlight};
 use crate::device::Device;
 use crate::error::Error;
-use crate::event::{Event, EventKind};
+use crate::event::{Event, EventKind, Label};
 use crate::metadata::Array;
 use crate::pool::Pool;
 use crate::slice::{Request, Slice};
@@ -90,7 +90,19 @@ impl<D: Device> Allocator<D> {
     pub fn allocate_each(
         &self,
         count: u32,
+        request: impl FnMut(u32) -> Result<Request, Error>,
+    ) -> Result<Batch, BatchError> {
+        self.allocate_each_labelled(count, request, |_| Ok(Label::NONE))
+    }
+
+    /// [`Allocator::allocate_each`] of slices that something is attached to from the start: `label(i)` is called after
+    /// `request(i)`.
+    #[cold]
+    pub fn allocate_each_labelled(
+        &self,
+        count: u32,
         mut request: impl FnMut(u32) -> Result<Request, Error>,
+        mut label: impl FnMut(u32) -> Result<Label, Error>,
     ) -> Result<Batch, BatchError> {
         let whole = |error| BatchError { index: 0, error };
         // Pages installed from here on are this call's, or another's that is under way.
@@ -105,7 +117,8 @@ impl<D: Device> Allocator<D> {
             .map_err(whole)?;
         let mut placed = Array::try_new(self.options.memory, count, |_| Ok(None)).map_err(whole)?;
         for i in 0..count {
-            match request(i).and_then(|request| self.allocate_elsewhere(&request)) {
+            let labelled = request(i).and_then(|request| Ok((request, label(i)?)));
+            match labelled.and_then(|(request, label)| self.allocate_labelled(&request, &label)) {
                 Ok(slice) => placed[i] = Some(slice),
                 Err(error) => {
                     self.take_back(&placed, i, &serials);

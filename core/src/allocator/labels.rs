@@ -4,6 +4,7 @@ use super::Allocator;
 use crate::device::Device;
 use crate::error::Error;
 use crate::event::{Label, Name};
+use crate::slice::Slice;
 use crate::slots::SliceId;
 
 impl<D: Device> Allocator<D> {
@@ -56,6 +57,16 @@ impl<D: Device> Allocator<D> {
             let late = cell.pool.lock().install_for_labels(memory);
             drop(late);
         }
+    }
+
+    /// The slice of a handle as [`Allocator::get`] answers it, and its user data.
+    ///
+    /// # Errors
+    /// As [`Allocator::get`].
+    pub fn get_with_user_data(&self, id: SliceId) -> Result<(Slice, u64), Error> {
+        let pool = self.cell(id)?.pool.lock();
+        let slice = pool.get(id)?;
+        Ok((slice, pool.user_data(id.slot())))
     }
 
     /// What is attached to a slice; nothing, if nothing was.

@@ -332,14 +332,6 @@ impl<D: Device> Allocator<D> {
         self.look_at_pressure();
     }
 
-    /// [`Allocator::allocate`] off the hot path.
-    #[cold]
-    #[inline(never)]
-    fn allocate_elsewhere(&self, request: &Request) -> Result<Slice, Error> {
-        request.check()?;
-        self.allocate_with_care(request, &Label::NONE, &mut Served::default())
-    }
-
     /// The pools that may serve a request like most, in order.
     #[inline(always)]
     fn plain_route(&self, request: &Request) -> Result<&[Cell], Error> {

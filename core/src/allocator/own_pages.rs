@@ -44,8 +44,7 @@ impl OwnPages {
 
     /// What such a pool is like: direct ones.
     fn options(self, options: &AllocatorOptions, memory_type: &MemoryType) -> PoolOptions {
-        // A page too small for the usual granule is still a page.
-        let usual = PoolOptions::DEFAULT_GRANULE.min(1 << memory_type.max_page.max(1).ilog2());
+        let usual = memory_type.usual_granule();
         let pool = PoolOptions::direct(None).with_granule(usual);
         match self {
             OwnPages::Persistent => pool.with_granule(options.persistent_granule.unwrap_or(usual)),

@@ -107,14 +107,25 @@ impl Pool {
         attached.user_data.set(label.user_data);
     }
 
+    fn attached(&self, slot: u32) -> Option<(&Labels, &Attached)> {
+        let labels = self.labels()?;
+        let attached = labels.by_slot.get(slot)?;
+        (attached.owner.get() == self.slicer.node(slot).generation() + 1).then_some((labels, attached))
+    }
+
+    /// The user data of a live or pending slot, 0 if it has none.
+    #[inline]
+    pub(crate) fn user_data(&self, slot: u32) -> u64 {
+        if self.labels.is_none() {
+            return 0;
+        }
+        self.attached(slot).map_or(0, |(_, attached)| attached.user_data.get())
+    }
+
     /// What is attached to a live or pending slot.
     #[cold]
     pub(crate) fn label(&self, slot: u32) -> Label {
-        let Some(labels) = self.labels() else { return Label::NONE };
-        let Some(attached) = labels.by_slot.get(slot) else { return Label::NONE };
-        if attached.owner.get() != self.slicer.node(slot).generation() + 1 {
-            return Label::NONE;
-        }
+        let Some((labels, attached)) = self.attached(slot) else { return Label::NONE };
         let name = match attached.name.get() {
             0 => Name::NONE,
             name => labels.names[name - 1].get(),
