@@ -241,17 +241,25 @@ impl Plan {
 
     /// Calls `make` with the memory and the pools.
     fn with_pools<T>(&self, make: impl FnOnce(&DeviceLayout<'_>, PoolSource<'_>) -> T) -> T {
-        let memory = &self.memory.layout();
+        make(&self.memory.layout(), PoolSource { count: self.pool_count(), pool: &|i| self.pool(i) })
+    }
+
+    #[cold]
+    fn pool_count(&self) -> u32 {
         match &self.pools {
-            Pools::Listed(list) => make(memory, PoolSource { count: list.count, pool: &|i| list.pool_again(i) }),
-            Pools::Adaptive => {
-                let count = layout::adaptive_pool_count(memory);
-                make(memory, PoolSource { count, pool: &|i| layout::adaptive_pool(memory, i) })
-            }
-            Pools::Blocks(sizes) => {
-                let count = layout::block_pool_count(memory);
-                make(memory, PoolSource { count, pool: &|i| layout::block_pool(sizes, memory, i) })
-            }
+            Pools::Listed(list) => list.count,
+            Pools::Adaptive => layout::adaptive_pool_count(&self.memory.layout()),
+            Pools::Blocks(_) => layout::block_pool_count(&self.memory.layout()),
+        }
+    }
+
+    /// One of the pools.
+    #[cold]
+    fn pool(&self, i: u32) -> Result<PoolOptions, Error> {
+        match &self.pools {
+            Pools::Listed(list) => list.pool_again(i),
+            Pools::Adaptive => layout::adaptive_pool(&self.memory.layout(), i),
+            Pools::Blocks(sizes) => layout::block_pool(sizes, &self.memory.layout(), i),
         }
     }
 }

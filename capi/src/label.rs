@@ -4,7 +4,7 @@ use crate::abi::{self, Refusal, invalid};
 use crate::allocator::slicepool_allocator;
 use crate::result::{finish, slicepool_result};
 use crate::slice::handle;
-use core::ffi::{CStr, c_char, c_void};
+use core::ffi::{c_char, c_void};
 use core::ptr;
 use slicepool_core::Name;
 
@@ -30,14 +30,22 @@ pub(crate) unsafe fn read_name(name: *const c_char) -> Result<Name, Refusal> {
     if name.is_null() {
         return Ok(Name::NONE);
     }
-    // SAFETY: passed on from the caller.
-    let bytes = unsafe { CStr::from_ptr(name) }.to_bytes();
-    // What will not be kept need not be text.
-    let kept = bytes.get(..Name::MAX_LEN + 1).unwrap_or(bytes);
+    // What will not be kept is neither read nor need it be text.
+    let mut bytes = [0; Name::MAX_LEN];
+    let mut len = 0;
+    while len < bytes.len() {
+        // SAFETY: passed on from the caller; no byte before has ended the name.
+        match unsafe { name.add(len).cast::<u8>().read() } {
+            0 => break,
+            byte => bytes[len] = byte,
+        }
+        len += 1;
+    }
+    let kept = bytes.get(..len).unwrap_or_default();
     match core::str::from_utf8(kept) {
         Ok(text) => Ok(Name::new(text)),
         // Cut in the middle of a character.
-        Err(error) if error.error_len().is_none() && kept.len() < bytes.len() => {
+        Err(error) if error.error_len().is_none() && len == bytes.len() => {
             let valid = kept.get(..error.valid_up_to()).unwrap_or_default();
             Ok(Name::new(core::str::from_utf8(valid).unwrap_or_default()))
         }

@@ -272,7 +272,6 @@ pub(crate) fn code(refusal: &Refusal) -> slicepool_result {
 }
 
 /// Turns what a function did into its result.
-#[inline]
 pub(crate) fn finish(outcome: Result<(), Refusal>) -> slicepool_result {
     match outcome {
         Ok(()) => SLICEPOOL_OK,

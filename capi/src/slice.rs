@@ -2,14 +2,13 @@
 
 use crate::abi::{self, Refusal, Struct, invalid};
 use crate::allocator::slicepool_allocator;
-use crate::device::CallbackDevice;
 use crate::label::{number, pointer, read_name};
 use crate::result::{
     SLICEPOOL_OK, TypeReasons, code, finish, finish_with, slicepool_failure, slicepool_result, split, write_failure,
 };
 use core::ffi::{c_char, c_void};
 use core::ptr;
-use slicepool_core::{Allocator, Error, Label, MemoryChoice, Request, ResourceKind, Slice, SliceId};
+use slicepool_core::{Error, Label, MemoryChoice, Request, ResourceKind, Slice, SliceId};
 
 /// Only the pool of the request's `pool` may serve it.
 pub const SLICEPOOL_REQUEST_IN_POOL: u32 = 1;
@@ -133,10 +132,41 @@ impl slicepool_request {
         self.flags | self.pool | self.search_depth | choice != 0 || !self.device_data.is_null()
     }
 
-    /// Whether anything is attached to the slice from the start.
-    #[inline]
-    fn has_label(&self) -> bool {
-        !self.name.is_null() || !self.user_data.is_null()
+    /// The request at `from` if it is like most: of this version, and with nothing but a size, an alignment and a failure.
+    /// Nothing is copied for that.
+    ///
+    /// # Safety
+    /// `from` is NULL or points to `struct_size` readable bytes.
+    #[inline(always)]
+    unsafe fn read_usual(from: *const Self) -> Option<(Request, *mut slicepool_failure)> {
+        if from.is_null() {
+            return None;
+        }
+        // SAFETY: not NULL; the struct is all there if it is as large as ours.
+        unsafe {
+            if (&raw const (*from).struct_size).read_unaligned() as usize != size_of::<Self>() {
+                return None;
+            }
+            let number = |at: *const u32| at.read_unaligned();
+            let pointer = |at: *const *const c_void| at.read_unaligned().addr();
+            let numbers = number(&raw const (*from).flags)
+                | number(&raw const (*from).pool)
+                | number(&raw const (*from).search_depth)
+                | number(&raw const (*from).memory_types)
+                | number(&raw const (*from).required)
+                | number(&raw const (*from).preferred)
+                | number(&raw const (*from).forbidden);
+            let pointers = pointer((&raw const (*from).device_data).cast())
+                | pointer((&raw const (*from).name).cast())
+                | pointer((&raw const (*from).user_data).cast());
+            if numbers != 0 || pointers != 0 {
+                return None;
+            }
+            let alignment = (&raw const (*from).alignment).read_unaligned();
+            let request = Request::new((&raw const (*from).size).read_unaligned());
+            let failure = (&raw const (*from).failure).read_unaligned();
+            Some((request.aligned(if alignment == 0 { 1 } else { alignment }), failure))
+        }
     }
 
     fn label(&self) -> Result<Label, Refusal> {
@@ -259,50 +289,59 @@ pub unsafe extern "C" fn slicepool_allocate(
 ) -> slicepool_result {
     // SAFETY: the caller passes what the header demands.
     unsafe {
-        let request = match abi::read(request) {
-            Ok(request) => request,
-            Err(refusal) => return code(&refusal),
+        let usual = slicepool_request::read_usual(request);
+        let (Some((usual, failure)), Ok(inner), Ok(size)) =
+            (usual, slicepool_allocator::get(allocator), abi::struct_size(slice))
+        else {
+            return allocate_unusually(allocator, request, slice);
         };
-        let mut reasons = None;
-        let outcome = (|| {
-            let inner = slicepool_allocator::get(allocator)?;
-            let size = abi::struct_size(slice)?;
-            let asked = request.check()?;
-            let explains = !request.failure.is_null() && (request.is_unusual() || inner.memory_type_count() != 1);
-            if explains || request.has_label() {
-                return allocate_explained(inner, &request, &asked, slice, size, &mut reasons);
+        if !failure.is_null() && inner.memory_type_count() != 1 {
+            // Each memory type may have a reason of its own.
+            return allocate_unusually(allocator, request, slice);
+        }
+        match inner.allocate(&usual) {
+            Ok(placed) => {
+                abi::write(slice, size, &slicepool_slice::from(&placed));
+                SLICEPOOL_OK
             }
-            let placed = inner.allocate(&asked)?;
-            abi::write(slice, size, &slicepool_slice::from(&placed));
-            Ok(())
-        })();
-        match outcome {
-            Ok(()) => SLICEPOOL_OK,
-            Err(refusal) => write_failure(&refusal, 0, &reasons.unwrap_or_default(), request.failure),
+            Err(error) => finish_with(Err(error.into()), 0, failure),
         }
     }
 }
 
-/// slicepool_allocate() of a slice with a label, or with reasons for each memory type if it fails.
+/// slicepool_allocate() of requests that say more than most, and of those that are refused before anything is done.
 ///
 /// # Safety
 /// As slicepool_allocate().
 #[cold]
-unsafe fn allocate_explained(
-    inner: &Allocator<CallbackDevice>,
-    request: &slicepool_request,
-    asked: &Request,
+#[inline(never)]
+unsafe fn allocate_unusually(
+    allocator: *mut slicepool_allocator,
+    request: *const slicepool_request,
     slice: *mut slicepool_slice,
-    size: u32,
-    reasons: &mut Option<TypeReasons>,
-) -> Result<(), Refusal> {
-    let reasons = reasons.insert(TypeReasons::default());
-    let label = request.label()?;
-    let placed = inner.allocate_explained(asked, &label, &mut |memory_type, error| reasons.note(memory_type, error))?;
-    let filled = slicepool_slice { user_data: request.user_data, ..slicepool_slice::from(&placed) };
+) -> slicepool_result {
     // SAFETY: passed on from the caller.
-    unsafe { abi::write(slice, size, &filled) };
-    Ok(())
+    unsafe {
+        let request = match abi::read(request) {
+            Ok(request) => request,
+            Err(refusal) => return code(&refusal),
+        };
+        let mut reasons = TypeReasons::default();
+        let outcome = (|| {
+            let inner = slicepool_allocator::get(allocator)?;
+            let size = abi::struct_size(slice)?;
+            let (asked, label) = (request.check()?, request.label()?);
+            let mut tell = |memory_type, error| reasons.note(memory_type, error);
+            let placed = inner.allocate_explained(&asked, &label, &mut tell)?;
+            let filled = slicepool_slice { user_data: request.user_data, ..slicepool_slice::from(&placed) };
+            abi::write(slice, size, &filled);
+            Ok::<(), Refusal>(())
+        })();
+        match outcome {
+            Ok(()) => SLICEPOOL_OK,
+            Err(refusal) => write_failure(&refusal, 0, &reasons, request.failure),
+        }
+    }
 }
 
 /// Hands out a slice for each request, or none at all.
@@ -389,7 +428,7 @@ pub unsafe extern "C" fn slicepool_free(allocator: *mut slicepool_allocator, id:
         (Ok(_), None) => Ok(()),
         (Err(refusal), _) => Err(refusal),
     };
-    finish(outcome)
+    if outcome.is_ok() { SLICEPOOL_OK } else { finish(outcome) }
 }
 
 /// Takes slices back: all of them, or none if one handle is refused. Another free of one of them is refused as stale

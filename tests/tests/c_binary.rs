@@ -11,7 +11,7 @@ use std::time::Duration;
 use std::{env, fs, process};
 
 /// Budget for the shared library, without symbols.
-const MOST_BYTES: u64 = 160 << 10;
+const MOST_BYTES: u64 = 240 << 10;
 
 fn output_of(tool: &str, arguments: &[&str], file: &Path) -> String {
     let output = Command::new(tool).args(arguments).arg(file).output().expect("the tool runs");

@@ -17,7 +17,7 @@ impl<D: Device> Allocator<D> {
     /// As [`Allocator::get`]; [`Error::OutOfHostMemory`]. Nothing has changed then.
     #[cold]
     pub fn set_label(&self, id: SliceId, label: &Label) -> Result<(), Error> {
-        self.change_label(id, |_| *label)
+        self.change_label(id, &|_| *label)
     }
 
     /// Gives a slice a name: [`Allocator::set_label`] that leaves its user data as it is.
@@ -26,7 +26,7 @@ impl<D: Device> Allocator<D> {
     /// As [`Allocator::set_label`].
     pub fn set_name(&self, id: SliceId, name: &str) -> Result<(), Error> {
         let name = Name::new(name);
-        self.change_label(id, |label| Label { name, ..label })
+        self.change_label(id, &|label| Label { name, ..label })
     }
 
     /// Attaches user data to a slice: [`Allocator::set_label`] that leaves its name as it is.
@@ -34,11 +34,11 @@ impl<D: Device> Allocator<D> {
     /// # Errors
     /// As [`Allocator::set_label`].
     pub fn set_user_data(&self, id: SliceId, user_data: u64) -> Result<(), Error> {
-        self.change_label(id, |label| Label { user_data, ..label })
+        self.change_label(id, &|label| Label { user_data, ..label })
     }
 
     #[cold]
-    fn change_label(&self, id: SliceId, change: impl Fn(Label) -> Label) -> Result<(), Error> {
+    fn change_label(&self, id: SliceId, change: &dyn Fn(Label) -> Label) -> Result<(), Error> {
         let cell = self.cell(id)?;
         loop {
             let mut pool = cell.pool.lock();
