@@ -54,6 +54,34 @@ fn space_shows_a_descriptor_table() {
 }
 
 #[test]
+fn memory_types_do_what_a_renderer_needs() {
+    let printed = example("memory_types");
+    assert_eq!(line(&printed, "readback:"), "right");
+    assert_eq!(line(&printed, "render target:"), "a page for itself, at 0");
+    assert_eq!(line(&printed, "streaming cache:"), "in upload memory");
+    assert_eq!(line(&printed, "video memory only:"), "budget exceeded (video: budget exceeded)");
+    assert_eq!(line(&printed, "never grow:"), "fits, 0 pages more");
+    assert_eq!(line(&printed, "leaked:"), "streaming cache, 471859200 bytes of upload memory");
+    assert_eq!(line(&printed, "end:"), "0 pages with us, 2 maps, 2 invalidations");
+    let report: serde_json::Value = serde_json::from_str(line(&printed, "report:")).expect("the report is JSON");
+    assert_eq!(report["name"], "renderer");
+    let sum = |list: &str, member: &str| -> u64 {
+        let list = report[list].as_array().expect("a list");
+        list.iter().map(|one| one[member].as_u64().expect("a number")).sum()
+    };
+    for member in ["reserved_bytes", "in_use_bytes", "padding_bytes", "free_bytes", "slices", "pages"] {
+        let whole = report["allocator"][member].as_u64().expect("a number");
+        assert_eq!(sum("memory_types", member), whole, "{member}");
+        assert_eq!(sum("heaps", member), whole, "{member}");
+        assert_eq!(sum("pools", member) + sum("own_pages", member), whole, "{member}");
+    }
+    // Pages for linear and for optimal resources apart, in each of the three types; and pages of their own in two.
+    let kinds: Vec<_> = report["pools"].as_array().expect("a list").iter().map(|pool| &pool["kinds"]).collect();
+    assert_eq!(kinds, ["linear", "optimal", "linear", "optimal", "linear", "optimal"]);
+    assert_eq!(report["own_pages"].as_array().expect("a list").len(), 2);
+}
+
+#[test]
 fn pools_print_a_table_of_what_each_pool_does() {
     let printed = example("pools");
     let row = |name: &str| -> Vec<u64> {
