@@ -1701,9 +1701,9 @@ slicepool_result slicepool_allocator_user_data(slicepool_allocator *allocator, v
  * @return SLICEPOOL_ERROR_STALE_HANDLE, SLICEPOOL_ERROR_FOREIGN_HANDLE, SLICEPOOL_ERROR_INVALID_ARGUMENT,
  *         SLICEPOOL_ERROR_NOT_SUPPORTED if the device cannot map, SLICEPOOL_ERROR_DEVICE_FAILED,
  *         SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY, SLICEPOOL_ERROR_MAPPING_FAILED for a slice of a dry run that has not been
- *         resolved, SLICEPOOL_ERROR_BUSY from within the mapping of the same page. The count is as before then
+ *         resolved, SLICEPOOL_ERROR_BUSY if the mapping of the same page takes too long, as from within it. The count is as before then
  *
- * Threads: any; one that maps or unmaps the same page is waited for. Cost: constant, or one device call.
+ * Threads: any; one that maps or unmaps the same page is waited for, some tenths of a second at most. Cost: constant, or one device call.
  */
 slicepool_result slicepool_map(slicepool_allocator *allocator,
                                uint64_t id,
@@ -1953,9 +1953,9 @@ typedef struct slicepool_statistics {
   uint64_t largest_free_bound_bytes;
   /** Host memory held for slices and pages; of an allocator also what its pools share. Never given back before the end. */
   uint64_t metadata_bytes;
-  /** Pages ever taken from the device. */
+  /** Pages ever taken from the device, or adopted: by the pool that did so, whichever they have served since. */
   uint64_t device_allocations;
-  /** Pages ever given back. */
+  /** Pages ever given back, by the pool that did so. */
   uint64_t device_deallocations;
   /** Live slices. */
   uint32_t slices;

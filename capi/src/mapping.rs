@@ -15,9 +15,9 @@ use core::ffi::c_void;
 /// @return SLICEPOOL_ERROR_STALE_HANDLE, SLICEPOOL_ERROR_FOREIGN_HANDLE, SLICEPOOL_ERROR_INVALID_ARGUMENT,
 ///         SLICEPOOL_ERROR_NOT_SUPPORTED if the device cannot map, SLICEPOOL_ERROR_DEVICE_FAILED,
 ///         SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY, SLICEPOOL_ERROR_MAPPING_FAILED for a slice of a dry run that has not been
-///         resolved, SLICEPOOL_ERROR_BUSY from within the mapping of the same page. The count is as before then
+///         resolved, SLICEPOOL_ERROR_BUSY if the mapping of the same page takes too long, as from within it. The count is as before then
 ///
-/// Threads: any; one that maps or unmaps the same page is waited for. Cost: constant, or one device call.
+/// Threads: any; one that maps or unmaps the same page is waited for, some tenths of a second at most. Cost: constant, or one device call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slicepool_map(
     allocator: *mut slicepool_allocator,

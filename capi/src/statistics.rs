@@ -46,9 +46,9 @@ pub struct slicepool_statistics {
     pub largest_free_bound_bytes: u64,
     /// Host memory held for slices and pages; of an allocator also what its pools share. Never given back before the end.
     pub metadata_bytes: u64,
-    /// Pages ever taken from the device.
+    /// Pages ever taken from the device, or adopted: by the pool that did so, whichever they have served since.
     pub device_allocations: u64,
-    /// Pages ever given back.
+    /// Pages ever given back, by the pool that did so.
     pub device_deallocations: u64,
     /// Live slices.
     pub slices: u32,

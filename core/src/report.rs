@@ -39,9 +39,9 @@ pub struct Statistics {
     pub largest_free_bound: u64,
     /// Host memory held for slices and pages.
     pub metadata: u64,
-    /// Pages ever taken from the device.
+    /// Pages ever taken from the device, or adopted: by the pool that did so, whichever they have served since.
     pub device_allocations: u64,
-    /// Pages ever given back.
+    /// Pages ever given back, by the pool that did so.
     pub device_deallocations: u64,
     /// Live slices.
     pub slices: u32,

@@ -96,7 +96,7 @@ impl<D: Device> Allocator<D> {
         match taken {
             Ok(memory) => {
                 let mut pool = cell.pool.lock();
-                pool.add_idle_device_page(memory, &self.clock);
+                pool.add_idle_page(memory, &self.clock);
                 let event = self.page_event(EventKind::PageAllocated, cell, &memory);
                 drop(pool);
                 self.tell(event);

@@ -6,7 +6,7 @@ use crate::device::{Device, DeviceError, DeviceMemory, Heap, HeapBudget, PageReq
 use crate::error::{DeviceFault, Error};
 use crate::event::EventKind;
 use crate::ledger::Ledger;
-use crate::pool::{Fit, Pool, PoolKinds};
+use crate::pool::{Fit, LEAST_HALF, Pool, PoolKinds};
 use crate::slice::{Request, Slice};
 use crate::sync::{Guard, Ordering};
 
@@ -339,12 +339,17 @@ struct HeapRoom {
 }
 
 impl HeapRoom {
-    fn room(self) -> u64 {
+    fn left(self) -> u64 {
         self.budget.saturating_sub(self.usage)
     }
 
+    /// Bytes that a page should not exceed. Where the budget may be passed, pages do not become tiny because of it.
+    fn room(self) -> u64 {
+        if self.binds { self.left() } else { self.left().max(LEAST_HALF) }
+    }
+
     fn check(self, heap: u32, bytes: u64) -> Result<(), Error> {
-        if self.binds && bytes > self.room() {
+        if self.binds && bytes > self.left() {
             return Err(Error::HeapBudgetExceeded { heap, size: bytes, limit: self.budget, reserved: self.usage });
         }
         Ok(())

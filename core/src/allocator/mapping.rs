@@ -9,18 +9,19 @@ use crate::slots::SliceId;
 use core::ptr;
 
 /// Back-off steps that a call waits for another which is mapping or unmapping the same page.
-const MAPPING_WAIT_STEPS: u32 = 100_000;
+const MAPPING_WAIT_STEPS: u32 = 4096;
 
 impl<D: Device> Allocator<D> {
     /// Makes a slice visible to the CPU: where it lies. Pages are mapped as a whole, counted, and mapped only once: each
     /// [`Allocator::map`] needs an [`Allocator::unmap`], and the last unmaps the page. Where the device maps its pages for
     /// good, this only counts. A page that goes back is unmapped, whatever its count.
     ///
-    /// Calls [`Device::map`] if the page is not mapped; another thread that maps or unmaps the same page is waited for.
+    /// Calls [`Device::map`] if the page is not mapped; another thread that maps or unmaps the same page is waited for, some
+    /// tenths of a second at most.
     ///
     /// # Errors
     /// As [`Allocator::get`]; [`Error::NotSupported`] if the device cannot map; [`Error::DeviceFailed`] and
-    /// [`Error::OutOfDeviceMemory`] as the device says; [`Error::Busy`] from within the mapping of the same page;
+    /// [`Error::OutOfDeviceMemory`] as the device says; [`Error::Busy`] if that was not long enough, as from within the mapping of the same page;
     /// [`Error::MappingFailed`] for a slice of a dry run that has not been resolved. The count is as before then.
     #[cold]
     pub fn map(&self, id: SliceId) -> Result<*mut u8, Error> {

@@ -192,7 +192,6 @@ impl<D: Device> Allocator<D> {
         rules.memory_type = memory_type;
         rules.once = pages == OwnPages::Once;
         let cell = Cell::with_rules(rules, pages.pool(memory_type), tag, &self.options)?;
-        self.pass_timelines_on(&cell)?;
         let at = self.options.memory.allocate(Layout::new::<Cell>())?.cast::<Cell>();
         // SAFETY: fresh memory of the right layout.
         unsafe { at.write(cell) };
@@ -202,6 +201,9 @@ impl<D: Device> Allocator<D> {
             unsafe { drop_cell(self.options.memory, at) };
         }
         let cell = self.types.own(memory_type, pages).ok_or(Error::OutOfHostMemory { bytes: 0 })?;
+        // It can be seen by now, so that a timeline which is forgotten meanwhile is forgotten here too. What it does not
+        // learn for want of host memory, the next collect tells it.
+        let _ = self.pass_timelines_on(cell);
         self.begin_ageing(cell);
         Ok(cell)
     }

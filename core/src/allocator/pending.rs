@@ -163,16 +163,23 @@ impl<D: Device> Allocator<D> {
         Ok(())
     }
 
-    /// Tells a new pool what is known of timelines.
+    /// Tells a new pool what is known of timelines: nothing of those that are forgotten meanwhile, if it is one that can be
+    /// seen.
     #[cold]
     pub(super) fn pass_timelines_on(&self, to: &Cell) -> Result<(), Error> {
-        for cell in self.cells() {
+        for cell in self.cells().filter(|cell| !core::ptr::eq(*cell, to)) {
             let mut at = 0;
             loop {
                 let next = cell.pool.lock().slicer.next_timeline(at);
-                let Some((found, timeline, completed)) = next else { break };
-                self.collect_in(to, timeline, completed, None)?;
+                let Some((found, timeline, _)) = next else { break };
                 at = found;
+                // Read before what is completed, as where the device is asked.
+                let forgets = self.forgets_like(timeline).load(Ordering::Acquire);
+                let pool = cell.pool.lock();
+                let known = pool.slicer.find_timeline(timeline);
+                let completed = if known == 0 { 0 } else { pool.slicer.completed(known) };
+                drop(pool);
+                self.collect_in(to, timeline, completed, Some(forgets))?;
             }
         }
         Ok(())

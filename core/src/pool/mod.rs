@@ -40,6 +40,7 @@ pub use options::{NearPage, PageGrowth, PoolKinds, PoolOptions, PoolType};
 use page::Page;
 pub(crate) use pages::Mapping;
 use pages::Pages;
+pub(crate) use refusals::LEAST_HALF;
 use refusals::Refusals;
 pub(crate) use rules::{Fit, Kind, Rules};
 

@@ -29,6 +29,9 @@ impl Pool {
     /// Installs a page for which everything has been set aside, and which holds nothing.
     #[cold]
     pub(crate) fn add_idle_page(&mut self, memory: DeviceMemory, clock: &Clock) {
+        if memory.is_mapped() {
+            self.note_device_allocation();
+        }
         let (index, edge) = self.add_page(memory);
         if self.rules.cuts() {
             self.slicer.set_page_idle(edge);
@@ -36,14 +39,6 @@ impl Pool {
         } else {
             self.free_whole_unbooked(edge, clock);
         }
-    }
-
-    /// [`Pool::add_idle_page`] of one that was taken from the device.
-    pub(crate) fn add_idle_device_page(&mut self, memory: DeviceMemory, clock: &Clock) {
-        if memory.is_mapped() {
-            self.note_device_allocation();
-        }
-        self.add_idle_page(memory, clock);
     }
 
     /// Installs a page that was another pool's, and places a request in it.

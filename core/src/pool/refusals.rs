@@ -9,7 +9,7 @@ const FIRST_PAUSE: u32 = 64;
 const LONGEST_PAUSE: u32 = 1 << 16;
 
 /// Pages that grow are halved down to this size after a refusal.
-const LEAST_HALF: u64 = 1 << 20;
+pub(crate) const LEAST_HALF: u64 = 1 << 20;
 
 /// Everything is forgotten as soon as the allocator has given a page back, or is trimmed: then there may be memory again.
 pub(super) struct Refusals {
