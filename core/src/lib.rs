@@ -34,8 +34,10 @@
 //!
 //! - [`Allocator`]: pools over a device. [`PoolOptions`] say what a pool is like, [`layout`] has lists of them ready,
 //!   [`AllocatorOptions`] say where the books are kept ([`HostMemory`]) and how threads are kept apart ([`LockKind`]).
+//! - [`DeviceLayout`]: devices with several [`MemoryType`]s and [`Heap`]s; [`AllocationSizes`] and [`layout::blocks`] for shared
+//!   blocks in each of them.
 //! - [`Space`]: the slicer alone, for any space of indices, without a device.
-//! - [`Statistics`], [`Allocator::walk`], [`Allocator::write_json`]: what is going on.
+//! - [`Statistics`], [`Allocator::walk`], [`Allocator::write_json`], [`Allocator::find`], [`Event`]: what is going on.
 //! - `docs/algorithm.md` and `docs/guarantees.md` in the repository: how it works, and what is promised.
 //!
 //! # Errors
