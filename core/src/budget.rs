@@ -3,6 +3,7 @@
 //! Everything is reserved before the device is called and returned after it has taken the memory back, so a limit holds
 //! at every instant, however many threads grow at once.
 
+use crate::canary::broken;
 use crate::error::Error;
 use crate::metadata::HostMemory;
 use crate::sync::{AtomicU32, Lock, LockKind, Ordering};
@@ -92,7 +93,7 @@ impl Account {
     #[cold]
     #[inline(never)]
     pub(crate) fn release(&mut self, bytes: u64) {
-        if cfg!(slicepool_canary = "budget_leak") && self.pages > 3 {
+        if broken("budget_leak") && self.pages > 3 {
             return;
         }
         self.release_all(bytes, 1);

@@ -6,6 +6,7 @@
 
 use crate::allocator::sizing::Needs;
 use crate::budget::Account;
+use crate::canary::broken;
 use crate::device::{DeviceLayout, DeviceMemory, Heap};
 use crate::error::Error;
 use crate::metadata::{Array, HostMemory};
@@ -119,7 +120,7 @@ impl Held {
 
     /// A page has left.
     pub(crate) fn end_return(&mut self, bytes: u64) {
-        self.bytes = self.bytes.saturating_sub(if cfg!(slicepool_canary = "held_for_ever") { 0 } else { bytes });
+        self.bytes = self.bytes.saturating_sub(if broken("held_for_ever") { 0 } else { bytes });
     }
 }
 
@@ -174,7 +175,7 @@ impl Ledger {
     #[inline(never)]
     pub(crate) fn note(&mut self, origin: Origin, change: impl Fn(&mut Held)) {
         change(&mut self.held);
-        change(&mut self.types[origin.memory_type]);
+        change(&mut self.types[if broken("one_type_for_all") { 0 } else { origin.memory_type }]);
         change(&mut self.heaps[origin.heap].held);
     }
 

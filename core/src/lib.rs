@@ -59,6 +59,7 @@ extern crate std;
 mod allocator;
 mod arena;
 mod budget;
+mod canary;
 mod clock;
 pub mod device;
 mod error;

@@ -3,6 +3,7 @@
 use super::short::Wanted;
 use super::{Allocator, Cell, InFlight};
 use crate::budget::Budget;
+use crate::canary::broken;
 use crate::device::{Device, DeviceError, DeviceMemory};
 use crate::error::{DeviceFault, Error};
 use crate::event::{Event, EventKind};
@@ -11,7 +12,7 @@ use crate::pool::Pool;
 use crate::sync::{Guard, Ordering};
 
 /// Pages that one allocation gives back at most because of their age.
-const AGED_PAGES_PER_CALL: u32 = if cfg!(slicepool_canary = "age_all_at_once") { u32::MAX } else { 4 };
+const AGED_PAGES_PER_CALL: u32 = 4;
 
 impl<D: Device> Allocator<D> {
     /// Gives idle pages back to the device, those idle the longest first, as long as at least `min_keep_bytes` stay
@@ -91,7 +92,7 @@ impl<D: Device> Allocator<D> {
     /// first.
     #[cold]
     pub(super) fn give_back_for(&self, wanted: Wanted, left: &mut Option<u32>) -> bool {
-        if cfg!(slicepool_canary = "keep_idle_when_short") {
+        if broken("keep_idle_when_short") {
             return false;
         }
         // Callbacks, and other threads, may make others idle for ever.
@@ -159,7 +160,7 @@ impl<D: Device> Allocator<D> {
             let pool = cell.pool.lock();
             let floor = min_keep_bytes.saturating_sub(staying.saturating_sub(pool.pages.staying()));
             let Some((_, since)) = pool.idle_above(floor) else { continue };
-            let since = if cfg!(slicepool_canary = "trim_pool_order") { 0 } else { since };
+            let since = if broken("trim_pool_order") { 0 } else { since };
             // The clock wraps: half of its range tells before from after.
             if oldest.is_none_or(|(_, _, other)| (since.wrapping_sub(other) as i32) < 0) {
                 oldest = Some((cell, floor, since));
@@ -205,7 +206,7 @@ impl<D: Device> Allocator<D> {
         // A callback that allocates, or another thread, leaves it to the call that is at it.
         let Some(_turn) = self.clock.ageing.take() else { return };
         let _in_flight = InFlight::new(&self.in_flight);
-        let mut left = AGED_PAGES_PER_CALL;
+        let mut left = if broken("age_all_at_once") { u32::MAX } else { AGED_PAGES_PER_CALL };
         let mut next_check: Option<u32> = None;
         for cell in self.giving_cells() {
             let check = loop {

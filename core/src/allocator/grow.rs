@@ -2,6 +2,7 @@
 
 use super::short::Served;
 use super::{Allocator, Cell, InFlight};
+use crate::canary::broken;
 use crate::device::{Device, DeviceError, DeviceMemory, Heap, HeapBudget, PageRequest};
 use crate::error::{DeviceFault, Error};
 use crate::event::EventKind;
@@ -174,7 +175,7 @@ impl<D: Device> Allocator<D> {
     pub(super) fn note_block(&self, cell: &Cell, more: bool) {
         if let (true, Some(one)) = (cell.rules.doubles(), self.types.get(cell.rules.memory_type)) {
             // Its pools add to it under different locks; nothing else is published by it.
-            if more {
+            if more || broken("blocks_never_shrink") {
                 one.blocks.fetch_add(1, Ordering::Relaxed);
             } else {
                 one.blocks.fetch_sub(1, Ordering::Relaxed);

@@ -34,6 +34,7 @@ use short::Served;
 pub use sizing::{block_bytes, block_bytes_of, block_bytes_with};
 
 use crate::budget::{Account, Budget};
+use crate::canary::broken;
 use crate::clock::{Clock, Turn};
 use crate::device::{Device, DeviceLayout, Heap};
 use crate::error::Error;
@@ -335,7 +336,7 @@ impl<D: Device> Allocator<D> {
     /// The pools that may serve a request like most, in order.
     #[inline(always)]
     fn plain_route(&self, request: &Request) -> Result<&[Cell], Error> {
-        match request.pool.filter(|_| !cfg!(slicepool_canary = "any_pool")) {
+        match request.pool.filter(|_| !broken("any_pool")) {
             None => Ok(self.pools.as_slice()),
             Some(index) => self.named_pool(index).map(core::slice::from_ref),
         }

@@ -2,6 +2,7 @@
 
 use super::route::Route;
 use super::{Allocator, Cell, InFlight};
+use crate::canary::broken;
 use crate::device::{Device, Shortage};
 use crate::error::Error;
 use crate::pool::{Fit, Pool};
@@ -212,7 +213,7 @@ impl<D: Device> Allocator<D> {
                 return Err(refusal);
             }
         };
-        if request.never_grows() {
+        if request.never_grows() && !broken("never_grow_grows") {
             return match self.search(route, request, Search::Whole, &mut refusal) {
                 Some(slice) => Ok(slice),
                 None => {

@@ -2,13 +2,14 @@
 #![forbid(unsafe_code)]
 
 use super::page::{ByAge, List, Page};
+use crate::canary::broken;
 use crate::metadata::Chunked;
 
 /// An idle page goes when its staleness reaches this.
 pub(super) const STALE: u64 = 5;
 
 /// Staleness of a page that has just been taken from the device.
-pub(super) const STALENESS_AT_FIRST: u8 = if cfg!(slicepool_canary = "age_off_by_one") { 3 } else { 4 };
+pub(super) const STALENESS_AT_FIRST: u8 = 4;
 
 /// When idle pages grow too old. Every check makes all of them staler by one, without touching any: the list of those
 /// that reach [`STALE`] with it joins the list of those that have.
@@ -60,7 +61,7 @@ impl Ageing {
         let left = expiry.saturating_sub(self.checks);
         let list = if left == 0 { &mut self.expired } else { &mut self.due[(expiry % STALE) as usize] };
         list.remove(pages, page);
-        page.staleness.set((STALE - left).saturating_sub(u64::from(!cfg!(slicepool_canary = "age_never_reset"))) as u8);
+        page.staleness.set((STALE - left).saturating_sub(u64::from(!broken("age_never_reset"))) as u8);
     }
 
     pub(super) fn check(&mut self, pages: &Chunked<Page>) {

@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 use crate::allocator::sizing::Needs;
+use crate::canary::broken;
 use crate::error::Error;
 use crate::metadata::{Array, HostMemory};
 use crate::slicer::Slicer;
@@ -116,7 +117,7 @@ impl SizeIndex {
             if new > self.mask {
                 self.mask = self.mask * 2 + 1;
             }
-            if new == 0 || cfg!(slicepool_canary = "direct_lost_in_split") {
+            if new == 0 || broken("direct_lost_in_split") {
                 continue;
             }
             // What belongs to the new bucket lies in that of the same number without its top bit.

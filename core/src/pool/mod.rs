@@ -24,6 +24,7 @@ mod sliced;
 mod whole;
 
 use crate::allocator::sizing::Needs;
+use crate::canary::broken;
 use crate::clock::Clock;
 use crate::device::DeviceMemory;
 use crate::error::Error;
@@ -596,7 +597,7 @@ impl Pool {
     /// The first page that is too old, if the pool keeps what it has to without it.
     pub(crate) fn expired(&self) -> Option<u32> {
         let index = self.pages.expired()?;
-        let keep = if cfg!(slicepool_canary = "keep_nothing") { 0 } else { self.rules.keep_bytes };
+        let keep = if broken("keep_nothing") { 0 } else { self.rules.keep_bytes };
         (self.pages.staying() - self.pages[index].memory.size >= keep).then_some(index)
     }
 
@@ -608,7 +609,7 @@ impl Pool {
     /// watermark.
     pub(crate) fn idle_before_growth(&self, fit: &Fit, given_back: u64, blocks: u32) -> Option<u32> {
         match &self.rules.kind {
-            Kind::Sliced(_) if cfg!(slicepool_canary = "growth_keeps_idle") => None,
+            Kind::Sliced(_) if broken("growth_keeps_idle") => None,
             Kind::Sliced(_) if self.rules.doubles() => None,
             Kind::Sliced(sliced) if sliced.growth.is_some() => {
                 // As much goes as a page without a cap has, so that a plan is enough for what it was made of; and where the
@@ -624,7 +625,7 @@ impl Pool {
                 let fits = held.is_some_and(|held| held <= direct.reclaim_at.unwrap_or(u64::MAX));
                 if fits || direct.reclaim_at.is_none() {
                     None
-                } else if cfg!(slicepool_canary = "reclaim_newest") {
+                } else if broken("reclaim_newest") {
                     self.pages.newest_idle()
                 } else {
                     self.pages.lowest_idle()

@@ -4,6 +4,7 @@
 use super::ageing::{Ageing, STALE, STALENESS_AT_FIRST};
 use super::page::{By, ByOrder, Links, List, NONE, Page, Set, State};
 use crate::allocator::sizing::Needs;
+use crate::canary::broken;
 use crate::device::DeviceMemory;
 use crate::error::Error;
 use crate::metadata::{Chunk, ChunkPlan, Chunked, HostMemory};
@@ -60,7 +61,10 @@ impl Pages {
             stuck: List::EMPTY,
             ageing: Ageing::new(dealloc_period),
             marks_idle,
-            staleness_at_first: if once { STALE as u8 } else { STALENESS_AT_FIRST },
+            staleness_at_first: match once {
+                true => STALE as u8,
+                false => STALENESS_AT_FIRST - u8::from(broken("age_off_by_one")),
+            },
             vacant_count: 0,
             promised: 0,
             next_serial: 0,
@@ -316,7 +320,7 @@ impl Pages {
         page.map_count.set(0);
         let at = page.mapping.load(Ordering::Relaxed);
         page.mapping.store(ptr::null_mut(), Ordering::Relaxed);
-        !at.is_null()
+        !at.is_null() && !broken("returned_while_mapped")
     }
 
     /// Whether a page is on its way back.

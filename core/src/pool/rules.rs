@@ -6,6 +6,7 @@ use super::exclusive::Exclusive;
 use super::sliced::{Growth, Sliced};
 use super::{NearPage, PageGrowth, PoolKinds, PoolOptions, PoolType};
 use crate::allocator::Debugging;
+use crate::canary::broken;
 use crate::device::MemoryType;
 use crate::error::Error;
 use crate::int::{align_down, align_up, granules_up, mask};
@@ -145,7 +146,7 @@ impl Rules {
             let last = largest.checked_sub(margin * granule);
             (accepted, near_page) = (accepted.up_to(last), near_page.up_to(last));
         }
-        let kinds = if cuts { options.kinds } else { PoolKinds::Both };
+        let kinds = if cuts && !broken("kinds_share_pages") { options.kinds } else { PoolKinds::Both };
         let (mut optimal, mut near_optimal) = (accepted, near_page);
         match kinds {
             PoolKinds::Both => {}

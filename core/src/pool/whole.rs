@@ -3,6 +3,7 @@
 
 use super::rules::{Fit, Kind};
 use super::{Clock, Node, Pool};
+use crate::canary::broken;
 use crate::device::DeviceMemory;
 use crate::error::Error;
 use crate::slice::Slice;
@@ -14,10 +15,10 @@ impl Pool {
         let hole = match &self.rules.kind {
             Kind::Direct(_) if self.rules.once => 0,
             Kind::Direct(_) => {
-                let more = u32::from(cfg!(slicepool_canary = "direct_near_size"));
+                let more = u32::from(broken("direct_near_size"));
                 self.by_size.take(&self.slicer, fit.size.saturating_add(more))
             }
-            _ => self.take_exclusive(fit, !cfg!(slicepool_canary = "exclusive_any_page")),
+            _ => self.take_exclusive(fit, !broken("exclusive_any_page")),
         };
         self.settle_whole(hole, fit)
     }

@@ -43,6 +43,7 @@ pub(crate) mod timelines;
 mod whole;
 
 use crate::allocator::sizing::Needs;
+use crate::canary::broken;
 use crate::error::Error;
 use crate::int::mask;
 use crate::metadata::{Chunk, ChunkPlan, HostMemory};
@@ -212,7 +213,7 @@ impl Slicer {
     fn is(&self, id: SliceId, kind: Kind) -> bool {
         let Some(node) = self.nodes.get(id.slot()) else { return false };
         let is = node.state.get() == state(kind, id.generation());
-        id.tag() == self.tag && (is || (cfg!(slicepool_canary = "skip_generation") && node.is(kind)))
+        id.tag() == self.tag && (is || (broken("skip_generation") && node.is(kind)))
     }
 
     /// The slot of a live slice, whatever has to be done before its memory is free.
@@ -474,7 +475,7 @@ impl Slicer {
         let offset = tail.offset.get();
         tail.offset.set(offset + gap);
         tail.size.set(tail.size.get() - gap);
-        if cfg!(slicepool_canary = "swallow_gap") {
+        if broken("swallow_gap") {
             return;
         }
         self.insert_hole_before(self.tail, offset, gap);
@@ -517,7 +518,7 @@ impl Slicer {
             nodes.put(prev);
             self.holes -= 1;
         }
-        if high.is(Kind::Hole) && !cfg!(slicepool_canary = "no_coalescing") {
+        if high.is(Kind::Hole) && !broken("no_coalescing") {
             bins.unlink(nodes, high);
             node.size.set(node.size.get() + high.size.get());
             after = high.next.get();
@@ -592,7 +593,7 @@ impl Slicer {
 /// Granules between the start of a free range and the first place in it where the request fits, if there is one.
 #[inline(always)]
 fn gap_in(node: &Node, size: u32, align_mask: u32) -> Option<u32> {
-    let align_mask = if cfg!(slicepool_canary = "ignore_alignment") { 0 } else { align_mask };
+    let align_mask = if broken("ignore_alignment") { 0 } else { align_mask };
     let gap = node.offset.get().wrapping_neg() & align_mask;
     (u64::from(gap) + u64::from(size) <= u64::from(node.size.get())).then_some(gap)
 }

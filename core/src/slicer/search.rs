@@ -6,6 +6,7 @@
 use super::bins::{Bins, class_of};
 use super::nodes::Kind;
 use super::{Slicer, gap_in};
+use crate::canary::broken;
 use crate::int::mask;
 
 /// Entries of one list that are looked at before the lock is given up (or another page is taken).
@@ -135,7 +136,7 @@ impl Slicer {
             Some(resumed) => scan = resumed,
             None => return Searched::Nothing,
         }
-        if cfg!(slicepool_canary = "refuse_what_fits") {
+        if broken("refuse_what_fits") {
             scan.budget = 0;
         }
         let mut looked = 0;

@@ -19,6 +19,7 @@
 
 use super::Slicer;
 use super::nodes::{CARE, Kind, Node, SCRUB};
+use crate::canary::broken;
 
 /// A place on a timeline of the device's work: what waits for it may be reused once the timeline has completed that value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,7 +161,7 @@ impl Slicer {
         }
         let first = self.nodes[last].link_b.get();
         let node = &self.nodes[first];
-        let early = u64::from(cfg!(slicepool_canary = "release_early"));
+        let early = u64::from(broken("release_early"));
         if node.value() > completed.saturating_add(early) {
             return Due::Nothing;
         }
