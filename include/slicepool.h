@@ -208,7 +208,7 @@ typedef struct slicepool_failure {
   uint32_t device_fault;
   /**
    * Why each memory type that was tried did not serve the request, by its position: results, 0 for types that were not
-   * tried. For requests with flags, a memory choice or device_data, and allocators with several memory types.
+   * tried. Of allocators with several memory types.
    */
   int32_t type_results[32];
   /** Name of the argument or field that was refused, or of what is not supported, or "heap": a static string, or NULL. */

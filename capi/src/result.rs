@@ -101,7 +101,7 @@ pub struct slicepool_failure {
     /// A SLICEPOOL_DEVICE_FAULT_ code.
     pub device_fault: u32,
     /// Why each memory type that was tried did not serve the request, by its position: results, 0 for types that were not
-    /// tried. For requests with flags, a memory choice or device_data, and allocators with several memory types.
+    /// tried. Of allocators with several memory types.
     pub type_results: [i32; 32],
     /// Name of the argument or field that was refused, or of what is not supported, or "heap": a static string, or NULL.
     pub field: *const c_char,

@@ -2,13 +2,14 @@
 
 use crate::abi::{self, Refusal, Struct, invalid};
 use crate::allocator::slicepool_allocator;
+use crate::device::CallbackDevice;
 use crate::label::{number, pointer, read_name};
 use crate::result::{
     SLICEPOOL_OK, TypeReasons, code, finish, finish_with, slicepool_failure, slicepool_result, split, write_failure,
 };
 use core::ffi::{c_char, c_void};
 use core::ptr;
-use slicepool_core::{Error, Label, MemoryChoice, Request, ResourceKind, Slice, SliceId};
+use slicepool_core::{Allocator, Error, Label, MemoryChoice, Request, ResourceKind, Slice, SliceId};
 
 /// Only the pool of the request's `pool` may serve it.
 pub const SLICEPOOL_REQUEST_IN_POOL: u32 = 1;
@@ -132,8 +133,8 @@ impl slicepool_request {
         self.flags | self.pool | self.search_depth | choice != 0 || !self.device_data.is_null()
     }
 
-    /// The request at `from` if it is like most: of this version, and with nothing but a size, an alignment and a failure.
-    /// Nothing is copied for that.
+    /// The request at `from` if it is like most: of this version, and without flags (but for that of optimal resources),
+    /// device data and anything to attach. Nothing is copied for that.
     ///
     /// # Safety
     /// `from` is NULL or points to `struct_size` readable bytes.
@@ -149,13 +150,10 @@ impl slicepool_request {
             }
             let number = |at: *const u32| at.read_unaligned();
             let pointer = |at: *const *const c_void| at.read_unaligned().addr();
-            let numbers = number(&raw const (*from).flags)
+            let flags = number(&raw const (*from).flags);
+            let numbers = (flags & !SLICEPOOL_REQUEST_OPTIMAL)
                 | number(&raw const (*from).pool)
-                | number(&raw const (*from).search_depth)
-                | number(&raw const (*from).memory_types)
-                | number(&raw const (*from).required)
-                | number(&raw const (*from).preferred)
-                | number(&raw const (*from).forbidden);
+                | number(&raw const (*from).search_depth);
             let pointers = pointer((&raw const (*from).device_data).cast())
                 | pointer((&raw const (*from).name).cast())
                 | pointer((&raw const (*from).user_data).cast());
@@ -163,9 +161,19 @@ impl slicepool_request {
                 return None;
             }
             let alignment = (&raw const (*from).alignment).read_unaligned();
-            let request = Request::new((&raw const (*from).size).read_unaligned());
-            let failure = (&raw const (*from).failure).read_unaligned();
-            Some((request.aligned(if alignment == 0 { 1 } else { alignment }), failure))
+            let mut request = Request::new((&raw const (*from).size).read_unaligned());
+            request.alignment = if alignment == 0 { 1 } else { alignment };
+            let types = number(&raw const (*from).memory_types);
+            let required = number(&raw const (*from).required);
+            let preferred = number(&raw const (*from).preferred);
+            let forbidden = number(&raw const (*from).forbidden);
+            if types | required | preferred | forbidden != 0 {
+                request = request.from_memory(choice(types, required, preferred, forbidden));
+            }
+            if flags != 0 {
+                request = request.of_kind(ResourceKind::Optimal);
+            }
+            Some((request, (&raw const (*from).failure).read_unaligned()))
         }
     }
 
@@ -217,12 +225,16 @@ impl slicepool_request {
             request = request.with_search_depth(self.search_depth);
         }
         if self.memory_types | self.required | self.preferred | self.forbidden != 0 {
-            let types = if self.memory_types == 0 { u32::MAX } else { self.memory_types };
-            let choice = MemoryChoice::of_types(types).requiring(self.required).preferring(self.preferred);
-            request = request.from_memory(choice.forbidding(self.forbidden));
+            request = request.from_memory(choice(self.memory_types, self.required, self.preferred, self.forbidden));
         }
         Ok(request.with_device_data(self.device_data.cast()))
     }
+}
+
+#[inline(always)]
+fn choice(types: u32, required: u32, preferred: u32, forbidden: u32) -> MemoryChoice {
+    let types = if types == 0 { u32::MAX } else { types };
+    MemoryChoice::of_types(types).requiring(required).preferring(preferred).forbidding(forbidden)
 }
 
 impl From<&Slice> for slicepool_slice {
@@ -295,9 +307,8 @@ pub unsafe extern "C" fn slicepool_allocate(
         else {
             return allocate_unusually(allocator, request, slice);
         };
-        if !failure.is_null() && inner.memory_type_count() != 1 {
-            // Each memory type may have a reason of its own.
-            return allocate_unusually(allocator, request, slice);
+        if inner.memory_type_count() != 1 {
+            return allocate_from_types(inner, &usual, failure, slice, size);
         }
         match inner.allocate(&usual) {
             Ok(placed) => {
@@ -305,6 +316,32 @@ pub unsafe extern "C" fn slicepool_allocate(
                 SLICEPOOL_OK
             }
             Err(error) => finish_with(Err(error.into()), 0, failure),
+        }
+    }
+}
+
+/// slicepool_allocate() where each memory type may have a reason of its own for a refusal.
+///
+/// # Safety
+/// As slicepool_allocate().
+#[inline(never)]
+unsafe fn allocate_from_types(
+    inner: &Allocator<CallbackDevice>,
+    request: &Request,
+    failure: *mut slicepool_failure,
+    slice: *mut slicepool_slice,
+    size: u32,
+) -> slicepool_result {
+    let mut reasons = TypeReasons::default();
+    let mut tell = |memory_type, error| reasons.note(memory_type, error);
+    // SAFETY: passed on from the caller.
+    unsafe {
+        match inner.allocate_explained(request, &Label::NONE, &mut tell) {
+            Ok(placed) => {
+                abi::write(slice, size, &slicepool_slice::from(&placed));
+                SLICEPOOL_OK
+            }
+            Err(error) => write_failure(&error.into(), 0, &reasons, failure),
         }
     }
 }

@@ -132,6 +132,12 @@ impl Label {
     /// Nothing.
     pub const NONE: Self = Self { name: Name::NONE, user_data: 0 };
 
+    /// Whether there is neither a name nor user data.
+    #[inline]
+    pub const fn is_none(&self) -> bool {
+        self.name.len == 0 && self.user_data == 0
+    }
+
     /// A name.
     pub fn named(name: &str) -> Self {
         Self { name: Name::new(name), user_data: 0 }

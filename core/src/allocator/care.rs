@@ -22,13 +22,13 @@ impl<D: Device> Allocator<D> {
     pub(super) fn allocate_with_care(
         &self,
         request: &Request,
-        label: &Label,
+        label: Option<&Label>,
         served: &mut Served<'_>,
     ) -> Result<Slice, Error> {
         self.check_support(request)?;
         let slice = self.serve(request, served)?;
         let watched = self.debugs || self.tells_slices();
-        if !(watched || request.is_zeroed() || request.is_scrubbed() || *label != Label::NONE) {
+        if !(watched || request.is_zeroed() || request.is_scrubbed() || label.is_some()) {
             return Ok(slice);
         }
         self.take_care(request, label, &slice, watched, served.fresh)?;
@@ -40,7 +40,7 @@ impl<D: Device> Allocator<D> {
     fn take_care(
         &self,
         request: &Request,
-        label: &Label,
+        label: Option<&Label>,
         slice: &Slice,
         watched: bool,
         fresh: bool,
@@ -50,7 +50,7 @@ impl<D: Device> Allocator<D> {
             self.fill_mapped(slice.mapped, slice.size, Debugging::NEW);
             self.draw_margin(cell, slice);
         }
-        if *label != Label::NONE {
+        if let Some(label) = label {
             if let Err(error) = self.set_label(slice.id, label) {
                 self.undo(cell, slice.id, fresh);
                 return Err(error);
@@ -80,7 +80,7 @@ impl<D: Device> Allocator<D> {
     }
 
     /// Refuses what the device cannot do.
-    #[cold]
+    #[inline]
     pub(super) fn check_support(&self, request: &Request) -> Result<(), Error> {
         if (request.is_zeroed() || request.is_scrubbed()) && !self.device.can_fill() {
             return Err(Error::NotSupported { what: c"fill" });

@@ -1,6 +1,7 @@
 //! Other pools in place of those an allocator has.
 
 use super::own_pages::Types;
+use super::route::Span;
 use super::{Allocator, AllocatorOptions, Cell, PoolSource, check_pool_count};
 use crate::clock::Turn;
 use crate::device::Device;
@@ -109,6 +110,7 @@ impl<D: Device> Allocator<D> {
             return Err(self.statistics().busy(0));
         }
         let NewPools { cells, first_tag, next_check } = pools;
+        self.spans = Span::of_types(cells.as_slice());
         let old = core::mem::replace(&mut self.pools, cells);
         drop(old);
         self.first_tag = first_tag;

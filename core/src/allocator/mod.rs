@@ -30,6 +30,7 @@ pub use install::NewPools;
 pub use options::{AllocatorOptions, Debugging};
 pub use own_pages::OwnPages;
 use own_pages::Types;
+use route::Span;
 use short::Served;
 pub use sizing::{block_bytes, block_bytes_of, block_bytes_with};
 
@@ -109,6 +110,8 @@ pub struct Allocator<D: Device> {
     /// Whether any pool's pages age.
     ages: AtomicU32,
     pools: Array<Cell>,
+    /// Where in that list the pools of each memory type are.
+    spans: [Span; DeviceLayout::MAX_TYPES],
     /// The memory types, and their pools that are made on demand.
     types: Types,
     heaps: Array<Heap>,
@@ -223,6 +226,7 @@ impl<D: Device> Allocator<D> {
             debugs,
             tells,
             ages: AtomicU32::new(u32::from(next_check.is_some())),
+            spans: Span::of_types(cells.as_slice()),
             pools: cells,
             types,
             heaps,
@@ -276,7 +280,7 @@ impl<D: Device> Allocator<D> {
     pub fn allocate(&self, request: &Request) -> Result<Slice, Error> {
         request.check()?;
         if request.is_unusual() | self.unusual {
-            return self.allocate_with_care(request, &Label::NONE, &mut Served::default());
+            return self.allocate_with_care(request, None, &mut Served::default());
         }
         let slice = 'placed: {
             for cell in self.plain_route(request)? {
@@ -303,7 +307,7 @@ impl<D: Device> Allocator<D> {
     #[cold]
     pub fn allocate_labelled(&self, request: &Request, label: &Label) -> Result<Slice, Error> {
         request.check()?;
-        self.allocate_with_care(request, label, &mut Served::default())
+        self.allocate_with_care(request, Some(label).filter(|label| !label.is_none()), &mut Served::default())
     }
 
     /// [`Allocator::allocate_labelled`] that tells why a memory type did not serve the request: `tell` is called with its
@@ -313,7 +317,6 @@ impl<D: Device> Allocator<D> {
     /// # Errors
     /// As [`Allocator::allocate_labelled`]: of those that were told, the one that comes first in the order which
     /// [`Allocator::allocate`] names.
-    #[cold]
     pub fn allocate_explained(
         &self,
         request: &Request,
@@ -321,6 +324,7 @@ impl<D: Device> Allocator<D> {
         tell: &mut dyn FnMut(u32, Error),
     ) -> Result<Slice, Error> {
         request.check()?;
+        let label = Some(label).filter(|label| !label.is_none());
         self.allocate_with_care(request, label, &mut Served { fresh: false, tell: Some(tell) })
     }
 

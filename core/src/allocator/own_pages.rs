@@ -73,6 +73,8 @@ pub(super) struct Type {
 
 /// The memory types of an allocator.
 pub(super) struct Types {
+    /// Their properties, side by side: what every request is held against.
+    properties: [u32; DeviceLayout::MAX_TYPES],
     types: Array<Type>,
     memory: HostMemory,
 }
@@ -93,15 +95,21 @@ impl Types {
                 Rules::try_new(&pool, &one.memory_type, 0).map_err(refused)?;
             }
         }
-        Ok(Self { types, memory: options.memory })
+        let mut properties = [0; DeviceLayout::MAX_TYPES];
+        for (to, from) in properties.iter_mut().zip(memory.types) {
+            *to = from.properties;
+        }
+        Ok(Self { properties, types, memory: options.memory })
+    }
+
+    /// The properties of each type, in order.
+    #[inline(always)]
+    pub(super) fn properties(&self) -> &[u32] {
+        self.properties.get(..self.types.len() as usize).unwrap_or_default()
     }
 
     pub(super) fn len(&self) -> u32 {
         self.types.len()
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Type> {
-        self.types.iter()
     }
 
     /// A memory type by its index; `None` if there is none.

@@ -2,7 +2,7 @@
 
 use super::own_pages::{OwnPages, Types};
 use super::{Allocator, Cell};
-use crate::device::Device;
+use crate::device::{Device, DeviceLayout};
 use crate::error::Error;
 use crate::slice::Request;
 
@@ -25,6 +25,28 @@ impl<'a> Route<'a> {
     }
 }
 
+/// Where in the list the pools of a memory type are: all between these two, others may be among them.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Span {
+    first: u16,
+    end: u16,
+}
+
+impl Span {
+    /// The spans of all memory types.
+    #[cold]
+    pub(super) fn of_types(cells: &[Cell]) -> [Span; DeviceLayout::MAX_TYPES] {
+        let mut spans = [Span::default(); DeviceLayout::MAX_TYPES];
+        for (i, cell) in cells.iter().enumerate() {
+            if let Some(span) = spans.get_mut(cell.rules.memory_type as usize) {
+                span.first = if span.end == 0 { i as u16 } else { span.first };
+                span.end = i as u16 + 1;
+            }
+        }
+        spans
+    }
+}
+
 /// The memory types that suit a request, in the order in which they are tried.
 pub(super) struct Candidates<'a> {
     types: &'a Types,
@@ -36,46 +58,63 @@ pub(super) struct Candidates<'a> {
 impl Iterator for Candidates<'_> {
     type Item = u32;
 
+    #[inline]
     fn next(&mut self) -> Option<u32> {
-        let mut best = None;
-        let mut left = self.left;
-        while left != 0 {
-            let index = left.trailing_zeros();
-            left &= left - 1;
-            let Some(one) = self.types.get(index) else { continue };
-            let lacks = (self.preferred & !one.memory_type.properties).count_ones();
-            if best.is_none_or(|(_, least)| lacks < least) {
-                best = Some((index, lacks));
+        if self.left == 0 {
+            return None;
+        }
+        let mut best = self.left.trailing_zeros();
+        if self.preferred != 0 {
+            best = self.best();
+        }
+        self.left &= !(1 << best);
+        Some(best)
+    }
+}
+
+impl Candidates<'_> {
+    /// The type that lacks the fewest of the preferred properties; of equal ones the first. There is one.
+    #[inline]
+    fn best(&self) -> u32 {
+        let (mut best, mut least) = (self.left.trailing_zeros(), u32::MAX);
+        for (i, &properties) in self.types.properties().iter().enumerate() {
+            let lacks = (self.preferred & !properties).count_ones();
+            if self.left >> i & 1 != 0 && lacks < least {
+                (best, least) = (i as u32, lacks);
             }
         }
-        let (index, _) = best?;
-        self.left &= !(1 << index);
-        Some(index)
+        best
     }
 }
 
 impl<D: Device> Allocator<D> {
     /// The memory types that a request may be served from.
+    #[inline]
     pub(super) fn candidates(&self, request: &Request) -> Result<Candidates<'_>, Error> {
         let choice = request.memory();
         let mut left = 0;
-        for (i, one) in self.types.iter().enumerate() {
-            let properties = one.memory_type.properties;
-            if properties & choice.required == choice.required && properties & choice.forbidden == 0 {
-                left |= 1 << i;
-            }
+        for (i, &properties) in self.types.properties().iter().enumerate() {
+            let suits = (properties & choice.required == choice.required) & (properties & choice.forbidden == 0);
+            left |= u32::from(suits) << i;
         }
         left &= choice.types;
-        if let Some(index) = request.pool {
-            if request.is_persistent() || request.is_dedicated() {
-                return Err(Error::InvalidArgument { field: c"pool", value: u64::from(index) });
-            }
-            left &= 1 << self.named_pool(index)?.rules.memory_type;
+        if request.pool.is_some() {
+            left &= self.type_of_named_pool(request)?;
         }
         if left == 0 {
             return Err(Error::NotSupported { what: c"memory_types" });
         }
         Ok(Candidates { types: &self.types, left, preferred: choice.preferred })
+    }
+
+    /// The bit of the memory type of the one pool that a request names.
+    #[cold]
+    fn type_of_named_pool(&self, request: &Request) -> Result<u32, Error> {
+        let index = request.pool.unwrap_or(0);
+        if request.is_persistent() || request.is_dedicated() {
+            return Err(Error::InvalidArgument { field: c"pool", value: u64::from(index) });
+        }
+        Ok(1 << self.named_pool(index)?.rules.memory_type)
     }
 
     /// The pools of a memory type that a request goes to.
@@ -91,6 +130,7 @@ impl<D: Device> Allocator<D> {
     }
 
     /// The pages of its own that a request asks for.
+    #[inline]
     pub(super) fn own_pages_for(request: &Request) -> Option<OwnPages> {
         match (request.is_persistent(), request.is_dedicated(), request.device_data().is_null()) {
             (true, ..) => Some(OwnPages::Persistent),
@@ -101,10 +141,15 @@ impl<D: Device> Allocator<D> {
     }
 
     /// The pools of the list that a request goes to.
+    #[inline]
     pub(super) fn listed_route(&self, memory_type: u32, request: &Request) -> Result<Route<'_>, Error> {
         match request.pool {
             Some(index) => self.named_pool(index).map(Route::to),
-            None => Ok(Route { cells: self.pools.as_slice(), memory_type: Some(memory_type) }),
+            None => {
+                let Span { first, end } = self.spans.get(memory_type as usize).copied().unwrap_or_default();
+                let cells = self.pools.as_slice().get(usize::from(first)..usize::from(end)).unwrap_or_default();
+                Ok(Route { cells, memory_type: Some(memory_type) })
+            }
         }
     }
 

@@ -183,7 +183,6 @@ impl Rules {
     }
 
     /// Whether and how the pool would serve a request that [`Request::check`] has passed.
-    #[cold]
     pub(crate) fn fit(&self, request: &Request) -> Result<Fit, Error> {
         if request.kind() == ResourceKind::Linear {
             return self.fit_linear(request);
