@@ -87,17 +87,19 @@ impl Subject {
         let foreign = stranger.allocate(&Request::new(1)).map_err(failed)?.id;
         let mut subject =
             Self { allocator, model, shape: *shape, slices: HashMap::new(), neighbour, stranger, foreign };
-        subject.make_persistent_pool()?;
+        subject.make_own_pools()?;
         Ok(subject)
     }
 
-    /// The pool of persistent slices is made for the first of them. One that is made later would not know of what
+    /// The pools of slices with pages of their own are made for the first of them. One that is made later would not age from the start, and not know of what
     /// timelines have completed before.
-    fn make_persistent_pool(&mut self) -> Checked {
-        // Refused, and made all the same.
-        let found = self.allocator.allocate(&Request::new(0).persistent());
-        let expected = Err(Error::InvalidArgument { field: c"size", value: 0 });
-        ensure!(found == expected, "a persistent slice of no bytes is {found:?}");
+    fn make_own_pools(&mut self) -> Checked {
+        for request in [Request::new(0).persistent(), Request::new(0).dedicated()] {
+            // Refused, and made all the same.
+            let found = self.allocator.allocate(&request);
+            let expected = Err(Error::InvalidArgument { field: c"size", value: 0 });
+            ensure!(found == expected, "{request:?} is {found:?}");
+        }
         all_accounted_for(&self.events()?)
     }
 
@@ -110,7 +112,7 @@ impl Subject {
         request = ask.special.of(request, asks);
         match ask.pool {
             Only::Any => request,
-            Only::This(_) if request.is_persistent() => request,
+            Only::This(_) if request.is_persistent() || request.is_dedicated() => request,
             Only::This(pool) => request.in_pool(u32::from(pool) % listed as u32),
             Only::Number(number) => request.in_pool(number),
         }
@@ -201,7 +203,11 @@ impl Subject {
         // Nothing is filled for that.
         let mut plain = Request::new(request.size).aligned(request.alignment);
         plain.pool = request.pool;
-        let request = if request.is_persistent() { plain.persistent() } else { plain };
+        let request = match (request.is_persistent(), request.is_dedicated()) {
+            (true, _) => plain.persistent(),
+            (_, true) => plain.dedicated(),
+            _ => plain,
+        };
         let expected = match self.model.refusal(&request) {
             Some(error) => Err(error),
             None => Ok(self.model.fits(&request)),

@@ -2,8 +2,28 @@
 
 use crate::allocator::Subject;
 use crate::oracle::{Checked, Shown, ensure};
-use slicepool_core::{Error, LiveSlices, PERSISTENT_POOL, Range, SliceId, Statistics};
+use slicepool_core::{Error, LiveSlices, OwnPages, PERSISTENT_POOL, Range, SliceId, Statistics};
 use std::ops::ControlFlow;
+
+/// Where a pool is among those of the model: the list, then that of dedicated and that of persistent slices.
+pub(crate) fn place_of_pool(number: u32, listed: usize) -> usize {
+    match number {
+        DEDICATED_POOL => listed,
+        PERSISTENT_POOL => listed + 1,
+        number => number as usize,
+    }
+}
+
+/// The reverse.
+pub(crate) fn number_of_pool(place: usize, listed: usize) -> usize {
+    match place.checked_sub(listed) {
+        None => place,
+        Some(0) => DEDICATED_POOL as usize,
+        Some(_) => PERSISTENT_POOL as usize,
+    }
+}
+
+pub(crate) const DEDICATED_POOL: u32 = OwnPages::Dedicated.pool(0);
 
 impl Subject {
     pub(crate) fn check_everything(&mut self, step: usize) -> Checked {
@@ -15,7 +35,7 @@ impl Subject {
             Ok(()) => {
                 let Range { memory: page, offset, size, requested, pending, .. } = *range;
                 let id = range.id.map(SliceId::to_raw);
-                let pool = if range.pool == PERSISTENT_POOL { listed } else { range.pool as usize };
+                let pool = place_of_pool(range.pool, listed);
                 shown[pool].push(Shown { page, offset, size, id, pending, requested: Some(requested) });
                 ControlFlow::Continue(())
             }
@@ -27,7 +47,7 @@ impl Subject {
         let mut pools = Vec::new();
         let mut largest = 0;
         for (index, shown) in shown.iter_mut().enumerate() {
-            let number = if index == listed { PERSISTENT_POOL as usize } else { index };
+            let number = number_of_pool(index, listed);
             let found = self.allocator.pool_statistics(number).ok_or("a pool has no statistics")?;
             let figures = self.model.check_pool(index, &found, shown)?;
             largest = largest.max(figures.largest);

@@ -1,8 +1,8 @@
 //! A device without memory: it makes up pages, sometimes refuses, sometimes lies, and writes down what it was asked.
 
+use crate::compare::place_of_pool;
 use slicepool_core::{
-    Device, DeviceError, DeviceFault, DeviceMemory, Error, FillReason, FillRequest, PERSISTENT_POOL, PageRequest,
-    Point, Shortage,
+    Device, DeviceError, DeviceFault, DeviceMemory, Error, FillReason, FillRequest, PageRequest, Point, Shortage,
 };
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -230,10 +230,7 @@ impl State {
 impl Device for VirtualDevice {
     fn allocate(&self, request: &PageRequest) -> Result<DeviceMemory, DeviceError> {
         let state = &mut *self.state.borrow_mut();
-        let pool = match request.pool {
-            PERSISTENT_POOL => state.alignments.len() - 1,
-            pool => pool as usize,
-        };
+        let pool = place_of_pool(request.pool, state.alignments.len() - 2);
         if state.alignments.get(pool) != Some(&request.alignment) || request.size == 0 {
             state.broken_rule = Some(format!("the device was asked for {request:?}"));
         }

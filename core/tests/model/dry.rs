@@ -112,7 +112,7 @@ impl Case for DryCase {
 
 impl Twins {
     fn request(&self, ask: &Ask) -> Request {
-        let listed = self.rules.len() - 1;
+        let listed = self.rules.len() - 2;
         let scale = self.rules[usize::from(ask.measure) % listed].scale();
         let mut request = Request::new(ask.size.bytes(&scale)).aligned(ask.alignment.bytes(&scale));
         // Whatever can be had at all is had from a device without limits.

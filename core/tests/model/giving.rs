@@ -70,9 +70,9 @@ impl Model {
     /// The page that is the next to go in a trim to `keep` bytes: the one of all pools that has been idle the longest.
     /// Of each pool only the oldest is looked at, and only if so much is left without it.
     pub(crate) fn next_to_go(&self, keep: u64) -> Option<(usize, u64)> {
-        let listed = &self.pools[..self.listed()];
-        let serving: u64 = listed.iter().map(Pool::serving).sum();
-        let oldest = listed.iter().enumerate().filter_map(|(index, pool)| {
+        let giving = &self.pools[..self.giving()];
+        let serving: u64 = giving.iter().map(Pool::serving).sum();
+        let oldest = giving.iter().enumerate().filter_map(|(index, pool)| {
             let (handle, page) = pool.books.oldest_idle()?;
             (serving - page.size >= keep).then_some((page.idle_since, index, handle))
         });
@@ -96,7 +96,7 @@ impl Model {
     /// As much as possible was given back, the pages of persistent slices too.
     pub(crate) fn cleaned_up(&mut self, events: &mut Events) -> Checked<Option<Error>> {
         let mut refusal = self.trimmed(0, events)?;
-        let persistent = self.listed();
+        let persistent = self.giving();
         while let Some((handle, _)) = self.pools[persistent].books.oldest_idle() {
             refusal = self.page_leaves(persistent, handle, events)?.map(refused).or(refusal);
         }

@@ -154,7 +154,7 @@ impl Model {
         self.shared.as_mut().and_then(|shared| shared.refuses(size, (reserved, pages)))
     }
 
-    fn at_the_cap(&self, index: usize, request: &Request) -> Error {
+    pub(crate) fn at_the_cap(&self, index: usize, request: &Request) -> Error {
         let pool = &self.pools[index];
         Error::PoolCapacityExceeded {
             size: request.size,

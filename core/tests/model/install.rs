@@ -38,7 +38,7 @@ impl Subject {
             return Ok(());
         }
         self.model.replace_pools(&rules);
-        rules.push(self.model.pools[listed].rules);
+        rules.extend(self.model.pools[listed..].iter().map(|pool| pool.rules));
         self.allocator.device().set_alignments(rules.iter().map(|rules| rules.page_alignment).collect());
         Ok(())
     }

@@ -103,6 +103,8 @@ pub(crate) struct Ask {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Special {
     pub(crate) persistent: bool,
+    pub(crate) dedicated: bool,
+    pub(crate) never_grow: bool,
     pub(crate) zero: bool,
     pub(crate) scrub: bool,
 }
@@ -112,6 +114,8 @@ impl Special {
     pub(crate) fn of(&self, mut request: Request, fills: bool) -> Request {
         for (asked, with) in [
             (self.persistent, Request::persistent as fn(Request) -> Request),
+            (self.dedicated, Request::dedicated),
+            (self.never_grow, Request::never_growing),
             (self.zero && fills, Request::zeroed),
             (self.scrub && fills, Request::scrubbed),
         ] {
@@ -124,14 +128,21 @@ impl Special {
 }
 
 fn special() -> impl Strategy<Value = Special> {
-    let special = |persistent, zero, scrub| Just(Special { persistent, zero, scrub });
+    let filled = |zero, scrub| Special { persistent: false, dedicated: false, never_grow: false, zero, scrub };
+    let plain = filled(false, false);
     prop_oneof![
-        80 => special(false, false, false),
-        3 => special(true, false, false),
-        3 => special(false, true, false),
-        10 => special(false, false, true),
-        2 => special(false, true, true),
-        1 => special(true, true, true),
+        80 => Just(plain),
+        3 => Just(Special { persistent: true, ..plain }),
+        4 => Just(Special { dedicated: true, ..plain }),
+        4 => Just(Special { never_grow: true, ..plain }),
+        1 => Just(Special { dedicated: true, never_grow: true, ..plain }),
+        1 => Just(Special { persistent: true, never_grow: true, ..plain }),
+        3 => Just(filled(true, false)),
+        10 => Just(filled(false, true)),
+        2 => Just(filled(true, true)),
+        1 => Just(Special { never_grow: true, ..filled(true, true) }),
+        1 => Just(Special { dedicated: true, ..filled(true, true) }),
+        1 => Just(Special { persistent: true, ..filled(true, true) }),
     ]
 }
 

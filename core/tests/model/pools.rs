@@ -95,7 +95,7 @@ impl Pool {
 /// All pools.
 #[derive(Clone, Debug)]
 pub(crate) struct Model {
-    /// Those of the list, and last that of persistent slices.
+    /// Those of the list, that of dedicated slices, and that of persistent ones.
     pub(crate) pools: Vec<Pool>,
     pub(crate) handles: Handles,
     pub(crate) waits: Waits,
@@ -144,13 +144,19 @@ impl Model {
 
     /// How many pools the list has.
     pub(crate) fn listed(&self) -> usize {
+        self.pools.len() - 2
+    }
+
+    /// How many pools give pages back by themselves: all but that of persistent slices.
+    pub(crate) fn giving(&self) -> usize {
         self.pools.len() - 1
     }
 
     /// Indices of the pools that a request may go to.
     pub(crate) fn route(&self, request: &Request) -> Range<usize> {
         match request.pool {
-            _ if request.is_persistent() => self.listed()..self.pools.len(),
+            _ if request.is_persistent() => self.giving()..self.pools.len(),
+            _ if request.is_dedicated() => self.listed()..self.giving(),
             None => 0..self.listed(),
             Some(only) => only as usize..only as usize + 1,
         }
@@ -164,7 +170,9 @@ impl Model {
         if (request.is_zeroed() || request.is_scrubbed()) && !self.can_fill {
             return Some(Error::NotSupported { what: c"fill" });
         }
-        let wrong = request.pool.filter(|&pool| request.is_persistent() || pool as usize >= self.listed());
+        let wrong = request
+            .pool
+            .filter(|&pool| request.is_persistent() || request.is_dedicated() || pool as usize >= self.listed());
         if let Some(pool) = wrong {
             return Some(Error::InvalidArgument { field: c"pool", value: u64::from(pool) });
         }
@@ -176,15 +184,18 @@ impl Model {
     /// Other pools are in place of those of the list, which held nothing. Persistent slices stay, and so do the limits;
     /// figures and peaks begin anew.
     pub(crate) fn replace_pools(&mut self, rules: &[Rules]) {
-        let persistent = self.listed();
-        self.handles.forget_freed(|pool| pool == persistent);
+        let listed = self.listed();
+        self.handles.forget_freed(|pool| pool >= listed);
         for (pool, &rules) in self.pools.iter_mut().zip(rules) {
             *pool = Pool::new(rules);
         }
         self.allocations = 0;
+        let dedicated = &mut self.pools[listed];
+        dedicated.next_check = dedicated.rules.interval.unwrap_or(u64::MAX);
         self.next_look = self.pools.iter().map(|pool| pool.next_check).min().unwrap_or(u64::MAX);
         (self.reserved_peak, self.pages_peak) = (0, 0);
-        self.note_peaks(persistent);
+        self.note_peaks(listed);
+        self.note_peaks(listed + 1);
     }
 
     // ---- what the device has done

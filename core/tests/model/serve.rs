@@ -4,7 +4,7 @@ use crate::device::{Event, Events};
 use crate::handles::Place;
 use crate::oracle::{Checked, Live, check_error, ensure};
 use crate::pools::{Model, Pool};
-use crate::rules::Kind;
+use crate::rules::{Kind, reported};
 use crate::short::{Climbed, exact_largest};
 use slicepool_core::{Error, Request, Slice};
 
@@ -119,6 +119,10 @@ impl Model {
                     return self.taken_back(request, &slice, error, events);
                 }
                 ensure!(!self.fits(request), "{request:?} fits, but was refused: {error:?}");
+                if request.never_grows() {
+                    let expected = self.refused_without_growing(request)?;
+                    return check_error(error, expected, exact_largest(expected));
+                }
                 let Climbed::Refused(expected) = self.climb(request, None, events, false)? else {
                     return Err(format!("{request:?} was refused though there was memory: {error:?}"));
                 };
@@ -129,6 +133,10 @@ impl Model {
 
     /// A slice was placed for a request; whether in a page that was taken for it.
     pub(crate) fn served(&mut self, request: &Request, slice: &Slice, events: &mut Events) -> Checked<bool> {
+        if request.never_grows() {
+            self.served_without_growing(request, slice)?;
+            return Ok(false);
+        }
         if !self.fits(request) {
             return self.served_by_growing(request, slice, events, false);
         }
@@ -148,6 +156,41 @@ impl Model {
 
     pub(crate) fn may_miss_a_fit(&self, request: &Request) -> bool {
         self.pools_for(request).any(|pool| pool.may_miss_a_fit(request))
+    }
+
+    /// A request that must not grow was served: nothing is counted, and nothing ages.
+    fn served_without_growing(&mut self, request: &Request, slice: &Slice) -> Checked {
+        let pool = self.check_held(request, slice)?;
+        let sooner = self.route(request).start..pool;
+        let at_once = |i: usize| self.pools[i].serves(request) == Serves::AtOnce;
+        let at_all = |i: usize| self.pools[i].serves(request) != Serves::No || self.pools[i].serves_in_need(request);
+        let in_need = self.pools[pool].serves(request) == Serves::No;
+        let better = match in_need {
+            // That takes the last search, which the first pool ends that has anything.
+            true => self.route(request).find(|&i| at_once(i)).or(sooner.clone().find(|&i| at_all(i))),
+            false => sooner.clone().find(|&i| at_once(i)),
+        };
+        ensure!(better.is_none(), "pool {pool} served {request:?} and not pool {better:?}");
+        ensure!(at_all(pool), "{slice:?} of pool {pool} does not fit {request:?}");
+        self.pools[pool].check_choice(request, slice, in_need)?;
+        self.place(request, slice, false)
+    }
+
+    /// Why a request that must not grow is refused.
+    fn refused_without_growing(&self, request: &Request) -> Checked<Error> {
+        let in_need = self.pools_for(request).any(|pool| pool.serves_in_need(request));
+        ensure!(!in_need, "{request:?} was refused though there is a page that holds it");
+        let errors = self.route(request).map(|i| match self.pools[i].rules.refusal(request) {
+            Some(error) => error,
+            None => match self.at_the_cap(i, request) {
+                Error::PoolCapacityExceeded { size, in_use, pending, largest_free, growths_in_flight, .. } => {
+                    let capacity = self.pools[i].reserved();
+                    Error::PoolCapacityExceeded { size, capacity, in_use, pending, largest_free, growths_in_flight }
+                }
+                other => other,
+            },
+        });
+        Ok(reported(&errors.collect::<Vec<_>>()))
     }
 
     fn served_from_held(&mut self, request: &Request, slice: &Slice, events: &mut Events) -> Checked {

@@ -159,7 +159,13 @@ impl Shape {
         let pools = self.pools.iter().map(PoolShape::options);
         let options = AllocatorOptions::default().with_memory_type(memory_type);
         let options = options.with_max_bytes(self.max_bytes).with_max_pages(self.max_pages);
+        let options = options.with_dedicated_period(self.dedicated().dealloc_period);
         (pools.collect(), options.with_persistent_granule(self.persistent().granule))
+    }
+
+    /// The pool of dedicated slices.
+    fn dedicated(&self) -> PoolShape {
+        PoolShape { dealloc_period: Some(25), ..direct(None, PoolOptions::DEFAULT_GRANULE) }
     }
 
     /// The pool of persistent slices.
@@ -167,9 +173,9 @@ impl Shape {
         direct(None, self.pools[0].granule)
     }
 
-    /// The rules of the pools, and last those of the pool of persistent slices.
+    /// The rules of the pools, of that of dedicated slices, and of that of persistent ones.
     pub(crate) fn rules(&self) -> Vec<Rules> {
-        self.pools.iter().chain([&self.persistent()]).map(|pool| Rules::new(pool, self)).collect()
+        self.pools.iter().chain([&self.dedicated(), &self.persistent()]).map(|pool| Rules::new(pool, self)).collect()
     }
 
     /// The pools in another order: from the one of that place on, round and round.

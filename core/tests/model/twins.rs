@@ -1,12 +1,11 @@
 //! A dry run and an allocator that does the same: what must be alike in them, and what memory the dry run has.
 
+use crate::compare::{number_of_pool, place_of_pool};
 use crate::device::{Answer, Event, Events, VirtualDevice};
 use crate::oracle::{Checked, ensure};
 use crate::rules::Rules;
 use crate::shapes::Shape;
-use slicepool_core::{
-    Allocator, AllocatorOptions, Error, LiveSlices, PERSISTENT_POOL, Point, PoolOptions, Slice, Statistics,
-};
+use slicepool_core::{Allocator, AllocatorOptions, Error, LiveSlices, Point, PoolOptions, Slice, Statistics};
 use std::collections::{BTreeMap, HashMap};
 use std::mem::ManuallyDrop;
 use std::ops::ControlFlow;
@@ -168,7 +167,7 @@ impl Twins {
             ControlFlow::Continue(())
         });
         ensure!(size != 0, "page {page} is not there");
-        Ok((if pool == PERSISTENT_POOL { self.rules.len() - 1 } else { pool as usize }, size))
+        Ok((place_of_pool(pool, self.rules.len() - 2), size))
     }
 
     /// Pages that the real one has given back, the dry run has given back too if it had their memory.
@@ -193,14 +192,14 @@ impl Twins {
 
     pub(crate) fn compare(&mut self) -> Checked {
         self.note_events()?;
-        for number in (0..self.rules.len() - 1).chain([PERSISTENT_POOL as usize]) {
+        for pool in 0..self.rules.len() {
+            let number = number_of_pool(pool, self.rules.len() - 2);
             let pair = (self.real.pool_statistics(number), self.dry.pool_statistics(number));
             let (real, dry) = match pair {
                 (Some(real), Some(dry)) => (real, dry),
                 (None, None) => continue,
                 other => return Err(format!("pool {number}: {other:?}")),
             };
-            let pool = number.min(self.rules.len() - 1);
             let (count, bytes) = self.resolved_in(pool);
             let mut expected = real;
             expected.metadata = dry.metadata;
