@@ -102,7 +102,7 @@ canary kinds_share_pages scenarios_granularity
 # Blocks that have gone count for how large the next one is.
 canary blocks_never_shrink scenarios_blocks
 # A request that must not grow does.
-canary never_grow_grows scenarios_growth_flags
+canary never_grow_grows model scenarios_growth_flags
 # A slice has the name of the one that was there before it.
 canary labels_outlive_slices scenarios_labels
 # What is held counts as the first memory type's.

@@ -491,17 +491,21 @@ impl Pool {
             self.note_device_allocation();
             self.refusals.note_success(memory.size);
         }
-        let (_, slot) = self.add_page(memory);
+        let (_, slot) = self.add_page(memory, false);
         self.settle_in_new_page(slot, &memory, fit)
     }
 
-    /// Adds a page for which everything has been set aside: its index, and its edge, or its slot where it is one slice.
-    fn add_page(&mut self, memory: DeviceMemory) -> (u32, u32) {
+    /// Adds a page for which everything has been set aside, `idle` or about to be used: its index, and its edge, or its slot
+    /// where it is one slice.
+    fn add_page(&mut self, memory: DeviceMemory, idle: bool) -> (u32, u32) {
         self.cancel_growth(memory.size);
         let index = self.pages.next_index();
         let granules = (memory.size >> self.rules.granule_shift) as u32;
-        let cuts = self.rules.cuts();
-        let edge = if cuts { self.slicer.add_page(index, granules) } else { self.slicer.add_whole(index, granules) };
+        let edge = match (self.rules.cuts(), idle) {
+            (false, _) => self.slicer.add_whole(index, granules),
+            (true, false) => self.slicer.add_page(index, granules),
+            (true, true) => self.slicer.add_idle_page(index, granules),
+        };
         self.pages.add(memory, edge);
         self.note_reserved();
         if let Kind::Direct(_) = self.rules.kind {

@@ -32,9 +32,8 @@ impl Pool {
         if memory.is_mapped() {
             self.note_device_allocation();
         }
-        let (index, edge) = self.add_page(memory);
+        let (index, edge) = self.add_page(memory, true);
         if self.rules.cuts() {
-            self.slicer.set_page_idle(edge);
             self.pages.set_idle(index, clock.idle_event());
         } else {
             self.free_whole_unbooked(edge, clock);
@@ -43,7 +42,7 @@ impl Pool {
 
     /// Installs a page that was another pool's, and places a request in it.
     pub(crate) fn add_moved_page(&mut self, memory: DeviceMemory, fit: &Fit) -> Slice {
-        let (_, slot) = self.add_page(memory);
+        let (_, slot) = self.add_page(memory, false);
         self.settle_in_new_page(slot, &memory, fit)
     }
 

@@ -10,14 +10,20 @@ impl Slicer {
     /// Adds a page of `size` granules and returns its edge. Its memory is the new tail; what is left of the old tail
     /// becomes a hole. Needs [`Slicer::has_nodes`].
     pub(crate) fn add_page(&mut self, page: u32, size: u32) -> u32 {
-        self.close_tail();
+        let edge = self.add_idle_page(page, size);
+        self.use_page(edge);
+        edge
+    }
+
+    /// Adds a page of `size` granules that is not cut from before [`Slicer::use_page`], and returns its edge. Needs
+    /// [`Slicer::has_nodes`].
+    pub(crate) fn add_idle_page(&mut self, page: u32, size: u32) -> u32 {
         let edge = self.nodes.take();
         let node = &self.nodes[edge];
         node.set(Kind::Edge, page, 0, size);
         node.set_neighbours(edge, edge);
-        self.tail = edge;
         self.free += u64::from(size);
-        self.changes = self.changes.wrapping_add(1);
+        self.set_page_idle(edge);
         edge
     }
 
