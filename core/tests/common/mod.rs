@@ -10,6 +10,7 @@ pub(crate) mod host;
 pub(crate) mod json;
 pub(crate) mod lock;
 pub(crate) mod meeting;
+pub(crate) mod memory;
 pub(crate) mod pools;
 pub(crate) mod random;
 pub(crate) mod reentrant;
