@@ -176,7 +176,7 @@ fn the_limit_on_pages_holds_on_every_way_to_a_page() {
             let error = allocator.allocate(refused).unwrap_err();
             assert!(matches!(error, Error::PageCountExceeded { limit: 3, .. }), "{other} after {name}: {error}");
         }
-        assert_eq!(allocator.prefill(0, 4).is_err(), true, "{name}");
+        assert!(allocator.prefill(0, 4).is_err(), "{name}");
         assert_eq!(device.asked_sizes(), [], "{name}");
         assert_eq!(State::of(&allocator), before, "{name}");
         assert_whole(&allocator, &device);
