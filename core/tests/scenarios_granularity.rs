@@ -136,10 +136,11 @@ fn slices_of_different_kinds_never_share_a_range_of_the_granularity() {
     let mut random = Random::with_seed_or(0x9AA1);
     for (name, make) in LISTS {
         for granularity in [1, 64, 1024, 4096] {
-            let moved = churn(granularity, make, &mut random, 8000);
-            // Where the kinds have pages of their own, those that were emptied have served the other.
+            // Where the kinds have pages of their own, those that were emptied have served the other, sooner or later.
             let parted = granularity > 256 && ["blocks", "adaptive"].contains(&name);
-            assert_eq!(moved != 0, parted, "{name}, {granularity}");
+            let rounds = (0..if parted { 100 } else { 1 }).map(|_| churn(granularity, make, &mut random, 8000));
+            let moved = rounds.into_iter().find(|moved| *moved != 0);
+            assert_eq!(moved.is_some(), parted, "{name}, {granularity}");
         }
     }
 }
