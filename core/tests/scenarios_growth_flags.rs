@@ -1,5 +1,5 @@
-//! Requests that say how far an allocator may go for them: never to the device, not above a budget, how deep into its
-//! holes; and whether it would have to.
+//! Requests that say how far an allocator may go for them: never to the device, or how deep into its holes; and whether it
+//! would have to.
 
 mod common;
 
@@ -185,131 +185,6 @@ fn what_never_grows_finds_room_that_only_a_whole_search_finds() {
     assert_whole(&allocator, &device);
 }
 
-// ---- budgets
-
-/// 4 MiB are left.
-fn short_of_budget(device: &Heaps) {
-    device.say_budget(0, 10 * M, 14 * M);
-}
-
-#[test]
-fn a_request_within_its_budget_is_refused_what_is_above_it() {
-    let device = device();
-    let allocator = with(&device, Heap::new(8 * G), &blocks(8 * M, 64 * M));
-    short_of_budget(&device);
-    let error = |size| Error::HeapBudgetExceeded { heap: 0, size, limit: 14 * M, reserved: 10 * M };
-    let ways: [fn(Request) -> Request; 4] =
-        [|request| request, Request::dedicated, Request::persistent, |request| request.with_device_data(data())];
-    for way in ways {
-        let request = way(Request::new(5 * M)).within_budget();
-        let before = State::of(&allocator);
-        assert_eq!(allocator.allocate(&request), Err(error(5 * M)));
-        assert_eq!(State::of(&allocator), before);
-    }
-    assert_eq!(allocator.allocate(&Request::new(65 * M).within_budget()), Err(error(65 * M)));
-    assert_eq!((device.asked_sizes(), device.ledger.calls()), (vec![], 0));
-    // To the byte.
-    for way in ways {
-        place(&allocator, &way(Request::new(4 * M)).within_budget());
-        assert_eq!(device.asked_sizes(), [4 * M]);
-    }
-    assert_whole(&allocator, &device);
-}
-
-#[test]
-fn pages_shrink_to_the_budget_where_they_can() {
-    let device = device();
-    let allocator = with(&device, Heap::new(8 * G), &blocks(8 * M, 64 * M));
-    short_of_budget(&device);
-    place(&allocator, &Request::new(M).within_budget());
-    assert_eq!(device.asked_sizes(), [4 * M]);
-    // Also for those who do not insist.
-    place(&allocator, &Request::new(4 * M));
-    assert_eq!(device.asked_sizes(), [4 * M]);
-    // Equal pages cannot: those who insist are refused.
-    let other = Heaps::new(&[TYPE]);
-    let equal = with(&other, Heap::new(8 * G), &[PoolOptions::sliced_pages(8 * M, 8 * M, None)]);
-    short_of_budget(&other);
-    let error = Error::HeapBudgetExceeded { heap: 0, size: 8 * M, limit: 14 * M, reserved: 10 * M };
-    assert_eq!(equal.allocate(&Request::new(M).within_budget()), Err(error));
-    assert_eq!(other.asked_sizes(), []);
-    place(&equal, &Request::new(M));
-    assert_eq!(other.asked_sizes(), [8 * M]);
-}
-
-#[test]
-fn requests_that_do_not_insist_may_pass_the_budget() {
-    let device = device();
-    let allocator = with(&device, Heap::new(8 * G), &blocks(8 * M, 64 * M));
-    short_of_budget(&device);
-    place(&allocator, &Request::new(5 * M));
-    place(&allocator, &Request::new(100 * M));
-    place(&allocator, &Request::new(6 * M).dedicated());
-    assert_eq!(device.asked_sizes(), [5 * M, 100 * M, 6 * M]);
-    // More is used than may be.
-    device.say_budget(0, 20 * M, 14 * M);
-    place(&allocator, &Request::new(7 * M));
-    let error = Error::HeapBudgetExceeded { heap: 0, size: 256, limit: 14 * M, reserved: 20 * M };
-    assert_eq!(allocator.allocate(&Request::new(1).within_budget()), Err(error));
-}
-
-#[test]
-fn the_budget_is_asked_for_when_an_allocator_grows_and_never_else() {
-    let device = device();
-    let allocator = with(&device, Heap::new(8 * G), &blocks(8 * M, 64 * M));
-    device.say_budget(0, 0, 8 * G);
-    for (expected, request) in (1..).zip([
-        Request::new(M).within_budget(),
-        Request::new(8 * M),
-        Request::new(M).dedicated().within_budget(),
-        Request::new(M).persistent(),
-    ]) {
-        place(&allocator, &request);
-        assert_eq!(device.budget_calls(), expected, "{request:?}");
-    }
-    untouched(&device, || {
-        for _ in 0..1000 {
-            let slices = [place(&allocator, &Request::new(K)), place(&allocator, &Request::new(K).within_budget())];
-            slices.iter().for_each(|slice| allocator.free(slice.id).unwrap());
-            allocator.would_fit(&Request::new(M).within_budget()).unwrap();
-        }
-    });
-    // It is read anew each time.
-    device.say_budget(0, 8 * G, 8 * G);
-    allocator.allocate(&Request::new(60 * M).within_budget()).unwrap_err();
-    let calls = device.budget_calls();
-    assert_eq!(allocator.heap_report(0).unwrap().budget.map(|budget| budget.usage), Some(8 * G));
-    assert_eq!(device.budget_calls(), calls + 1);
-}
-
-/// The limit of the heap, or else its size; of what nothing is known of, anything may be taken.
-#[test]
-fn a_device_that_says_nothing_has_the_heaps_limit_or_size_for_a_budget() {
-    let ask = |allocator: &Over, count: u64| allocator.allocate(&Request::new(count * M).dedicated().within_budget());
-    for (heap, budget) in [(Heap::new(16 * M), 16), (Heap::new(G).with_limit(Some(20 * M)), 20)] {
-        let device = device();
-        let allocator = with(&device, heap, &blocks(4 * M, 4 * M));
-        let first = ask(&allocator, 12).unwrap();
-        let more = budget - 12 + 1;
-        let error = Error::HeapBudgetExceeded { heap: 0, size: more * M, limit: budget * M, reserved: 12 * M };
-        assert_eq!(ask(&allocator, more), Err(error));
-        assert_eq!(device.asked_sizes(), [12 * M]);
-        // Who does not insist may take more than the heap is said to have, but not pass a limit.
-        let passes = heap.limit.is_none();
-        assert_eq!(allocator.allocate(&Request::new(more * M)).is_ok(), passes);
-        let device = Heaps::new(&[TYPE]);
-        let allocator = with(&device, heap, &blocks(4 * M, 4 * M));
-        // What is idle gives way.
-        allocator.free(ask(&allocator, 12).unwrap().id).unwrap();
-        ask(&allocator, more).unwrap();
-        assert_eq!((device.ledger.bytes(), device.ledger.taken()), (more * M, 1));
-        assert_ne!(first.size, 0);
-    }
-    let device = device();
-    let allocator = with(&device, Heap::new(u64::MAX), &blocks(4 * M, 4 * M));
-    ask(&allocator, 1 << 19).unwrap();
-}
-
 // ---- what would be
 
 /// Random requests in pools of several kinds: what is said of each beforehand is what comes of it.
@@ -344,6 +219,9 @@ fn would_fit_and_would_grow_say_what_then_happens_and_do_nothing() {
             };
             if random.below(4) == 0 {
                 request = request.never_growing();
+                if random.below(2) == 0 {
+                    request = request.with_search_depth(random.below(8) as u32);
+                }
             }
             let before = State::of(&allocator);
             let fits = untouched(&device, || {
@@ -377,6 +255,20 @@ fn would_fit_and_would_grow_say_what_then_happens_and_do_nothing() {
         assert!(seen.iter().all(|count| *count > 20), "{round}: {seen:?}");
         assert_whole(&allocator, &device);
     }
+}
+
+/// Exclusive pages have any page as a last resort, of more than twice the size too.
+#[test]
+#[ignore = "bug: would_fit knows only of exclusive pages of up to twice the size"]
+fn would_fit_knows_of_exclusive_pages_that_serve_when_nothing_else_does() {
+    let device = device();
+    let allocator = with(&device, Heap::new(8 * G), &[PoolOptions::exclusive_pages(16 * M)]);
+    let slice = place(&allocator, &Request::new(8 * M));
+    allocator.free(slice.id).unwrap();
+    let request = Request::new(M);
+    let fits = allocator.would_fit(&request);
+    let found = untouched(&device, || allocator.allocate(&request.never_growing()));
+    assert_eq!((fits, found.map(|slice| slice.memory)), (Ok(true), Ok(slice.memory)));
 }
 
 // ---- how deep

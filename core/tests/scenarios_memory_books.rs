@@ -73,7 +73,10 @@ impl Run<'_> {
     fn allocate(&mut self) {
         let request = self.request();
         let calls = self.device.ledger.calls();
-        match self.allocator.allocate(&request) {
+        let fits = if request.never_grows() { self.allocator.would_fit(&request) } else { Ok(true) };
+        let result = self.allocator.allocate(&request);
+        assert!(!request.never_grows() || fits.unwrap_or(false) == result.is_ok(), "{request:?}: {fits:?}, {result:?}");
+        match result {
             Ok(slice) => {
                 let memory_type = self.device.type_of(slice.memory);
                 let memory = request.memory();
