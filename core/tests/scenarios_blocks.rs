@@ -208,7 +208,6 @@ fn room_in_live_blocks_is_looked_for_first() {
     assert_eq!((found.memory, found.offset, device.asked_sizes()), (slices[3].memory, slices[3].offset, vec![]));
 }
 
-/// Slices of both kinds, of all sizes: what is told of them is what the walk shows.
 #[test]
 fn what_lies_in_front_of_an_aligned_slice_stays_free_and_reports_show_what_was_handed_out() {
     let device = device();
@@ -317,6 +316,19 @@ fn blocks_are_kept_as_far_as_the_pool_says() {
     let allocator = with_an_idle_block(&gone, 8 * M);
     touch(&allocator, 5000);
     assert_eq!(gone.ledger.bytes(), 8 * M);
+}
+
+/// Of pages that grow in another way, what is idle would make room for the new one.
+#[test]
+fn an_idle_block_that_is_too_small_stays_beside_a_larger_one() {
+    let device = device();
+    let allocator = blocks(&device, 8, 256);
+    let small = mebibytes(&allocator, 8);
+    allocator.free(small.id).unwrap();
+    let large = mebibytes(&allocator, 12);
+    assert_eq!((device.ledger.sizes(), device.ledger.pages()), (vec![8 * M, 16 * M], 2));
+    assert_eq!((mebibytes(&allocator, 8).memory, mebibytes(&allocator, 4).memory), (small.memory, large.memory));
+    assert_whole(&allocator, &device);
 }
 
 /// A dedicated page is kept for its like, and then goes: with the period of the options.
