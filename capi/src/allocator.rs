@@ -30,8 +30,8 @@ pub const SLICEPOOL_ALLOCATOR_DRY_RUN: u32 = 4;
 /// Slices that the CPU sees are filled with the byte 0xDC when they are handed out, and with 0xEF when they are freed, or
 /// when what they waited for has passed. For finding programs' faults; slow.
 pub const SLICEPOOL_ALLOCATOR_DEBUG_FILL: u32 = 8;
-/// Requests that are larger than what any pool takes, of the memory type that they come to, have a page of their own, as if
-/// they had SLICEPOOL_REQUEST_DEDICATED. Always so with `blocks`.
+/// Requests that no pool takes, of the memory type that they come to, because they are too large for all of them or there is
+/// none for their kind, have a page of their own, as if they had SLICEPOOL_REQUEST_DEDICATED. Always so with `blocks`.
 pub const SLICEPOOL_ALLOCATOR_DEDICATED_WHEN_TOO_LARGE: u32 = 16;
 /// The callback `event` hears of every slice too. Slow: each is looked after by hand.
 pub const SLICEPOOL_ALLOCATOR_SLICE_EVENTS: u32 = 32;
@@ -565,8 +565,8 @@ pub unsafe extern "C" fn slicepool_cleanup(
 /// it goes back to the callback `deallocate` like any other, where `context` can tell it apart.
 ///
 /// @param pool     position in the list of pools
-/// @param memory   as `allocate` fills it in, and its size: of pools whose pages are equal it must be theirs, otherwise a
-///                 multiple of the granule; device_code 0
+/// @param memory   as `allocate` fills it in, and its size: of pools whose pages are equal it must be theirs, of exclusive
+///                 pages one that the pool takes itself, otherwise a multiple of the granule; device_code 0
 /// @param failure  may be NULL
 /// @return SLICEPOOL_ERROR_INVALID_ARGUMENT (no such pool, a size that it cannot use, the handle UINT64_MAX),
 ///         SLICEPOOL_ERROR_DEVICE_FAILED (not aligned; live already), SLICEPOOL_ERROR_POOL_CAPACITY_EXCEEDED,

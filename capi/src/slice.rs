@@ -58,7 +58,7 @@ pub struct slicepool_request {
     /// With SLICEPOOL_REQUEST_IN_POOL: position of that pool in the list of pools; otherwise 0.
     pub pool: u32,
     /// With SLICEPOOL_REQUEST_SEARCH_DEPTH: so many holes of the request's own size class are looked at before a larger hole
-    /// is broken or a page taken, and none after that; more packs better and takes longer. Otherwise 0: 2, then 64 before
+    /// is broken or a page taken, and after that only what is found in constant time; more packs better and takes longer. Otherwise 0: 2, then 64 before
     /// a page is taken, then all before the request is refused.
     pub search_depth: u32,
     /// Bit i: memory type i may be used; 0: any may.
@@ -70,8 +70,8 @@ pub struct slicepool_request {
     /// Properties of which it must have none.
     pub forbidden: u32,
     /// A page for itself, for which this is handed to the device as slicepool_page_request.device_data: what an image must be
-    /// bound to, a handle to import. It serves once: after the slice was freed it goes back with the next allocation or
-    /// trim. Not together with SLICEPOOL_REQUEST_IN_POOL. NULL: not so.
+    /// bound to, a handle to import. It serves once: after the slice was freed it goes back with the next allocation, at
+    /// most four with each, or a trim. Not together with SLICEPOOL_REQUEST_IN_POOL. NULL: not so.
     pub device_data: *mut c_void,
     /// A name for the slice: slicepool_name_set(). NULL: none.
     pub name: *const c_char,
@@ -554,7 +554,8 @@ pub unsafe extern "C" fn slicepool_try_resize(
 }
 
 /// Whether memory that is held would serve a request now, without the device and without doing it. True at that
-/// instant only; slicepool_allocate() may take a page all the same if finding the range takes a long look.
+/// instant only, and exact with SLICEPOOL_REQUEST_NEVER_GROW; other requests may take a page all the same if finding the range
+/// takes a long look, or if an exclusive page would serve that is more than twice as large.
 ///
 /// @param would_fit  set to 1 or 0
 /// @return as slicepool_allocate() for requests that could never be served

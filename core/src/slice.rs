@@ -156,8 +156,8 @@ impl Request {
 
     /// The same with a page for itself, for which `data` is handed to the device as
     /// [`PageRequest::device_data`](crate::PageRequest::device_data): what an image must be bound to, a handle to import.
-    /// Such a page serves once: after the slice was freed it goes back with the next allocation or trim. NULL: as if
-    /// nothing had been said.
+    /// Such a page serves once, whatever else is asked for: after the slice was freed it goes back with the next allocation,
+    /// at most four with each, or a trim. NULL: as if nothing had been said.
     #[must_use]
     pub const fn with_device_data(self, data: *mut u8) -> Self {
         let flag = if data.is_null() { 0 } else { DEDICATED };
@@ -194,8 +194,8 @@ impl Request {
     }
 
     /// The same with so many holes of the request's own size class looked at, before a larger hole is broken or a page
-    /// taken, and none after that: more packs better and takes longer. Without it: 2, then 64 before a page is taken, then
-    /// all before the request is refused.
+    /// taken, and after that only what is found in constant time: more packs better and takes longer. Without it: 2, then 64
+    /// before a page is taken, then all before the request is refused.
     #[must_use]
     pub const fn with_search_depth(self, holes: u32) -> Self {
         Self { search_depth: holes, ..self.with_flag(DEPTH) }

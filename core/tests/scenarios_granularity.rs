@@ -323,7 +323,6 @@ fn a_page_that_does_not_hold_the_request_stays_where_it_is() {
 }
 
 #[test]
-#[ignore = "bug: a page that is idle in the other kind's pool is used, but not by what never grows, nor foreseen"]
 fn what_never_grows_finds_idle_pages_of_the_other_kind_and_would_fit_foresees_that() {
     let device = Heaps::new(&[of_granularity(1024)]);
     let allocator = with(&device, 1024, blocks);
@@ -337,7 +336,6 @@ fn what_never_grows_finds_idle_pages_of_the_other_kind_and_would_fit_foresees_th
 }
 
 #[test]
-#[ignore = "bug: a batch that is refused gives a page back that was held before, if it had moved to the other kind"]
 fn a_batch_that_is_refused_leaves_pages_that_were_held() {
     let device = Heaps::new(&[of_granularity(1024)]);
     let allocator = with(&device, 1024, blocks);

@@ -138,7 +138,6 @@ fn the_budget_is_asked_for_when_an_allocator_grows_and_never_else() {
 
 /// A driver has some thousand pages for a program.
 #[test]
-#[ignore = "bug: where more is used than the budget says, each request gets a page of no more than its own size"]
 fn where_the_budget_is_overspent_small_requests_share_pages_all_the_same() {
     let device = device();
     let allocator = with(&device, Heap::new(8 * G), &blocks(4 * M, 64 * M));

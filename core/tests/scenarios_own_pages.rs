@@ -174,7 +174,6 @@ fn pages_that_have_served_go_back_with_the_next_allocation_or_a_trim() {
 }
 
 #[test]
-#[ignore = "bug: the page of a persistent slice with device data serves other persistent slices"]
 fn device_data_of_a_persistent_slice_are_for_one_slice_too() {
     let device = device();
     let allocator = usual(&device);

@@ -35,7 +35,8 @@ impl<D: Device> Allocator<D> {
 
     /// Makes memory that the program owns a page of a pool, as if the device had just given it out: slices are cut from it,
     /// and it goes back to [`Device::deallocate`] like any other, whose [`DeviceMemory::context`] can tell it apart.
-    /// `memory.size` counts: of pools whose pages are equal it must be theirs, otherwise a multiple of the granule.
+    /// `memory.size` counts: of pools whose pages are equal it must be theirs, of exclusive pages one that the pool
+    /// takes itself, otherwise a multiple of the granule.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a pool that does not exist, a size that the pool cannot use, or a handle that
@@ -113,6 +114,15 @@ impl<D: Device> Allocator<D> {
         }
     }
 
+    /// Whether [`Allocator::place_in_other_kind`] would find a page.
+    #[cold]
+    pub(super) fn fits_in_other_kind(&self, cell: &Cell, fit: &Fit) -> bool {
+        self.pools.iter().filter(|other| cell.rules.shares_pages_with(&other.rules)).any(|other| {
+            let found = other.pool.lock().idle_page_for(fit);
+            found.is_some_and(|(_, bytes)| cell.pool.lock().can_adopt(bytes))
+        })
+    }
+
     /// Places a request in a page that holds nothing and that a pool for the other kind of resources has no use for.
     #[cold]
     pub(super) fn place_in_other_kind(&self, cell: &Cell, fit: &Fit) -> Result<Option<Slice>, Error> {
@@ -130,14 +140,12 @@ impl<D: Device> Allocator<D> {
                 cell.pool.lock().cancel_growth(bytes);
                 continue;
             };
-            let unmap = theirs.pages.forget_mapping(page);
+            // The device is not called: a page that is mapped stays so.
+            let mapping = theirs.pages.take_mapping(page);
             let memory = theirs.begin_return(page);
             drop(theirs);
-            if unmap {
-                self.device.unmap(&memory);
-            }
             let mut ours = cell.pool.lock();
-            let slice = ours.add_moved_page(memory, fit);
+            let slice = ours.add_moved_page(memory, mapping, fit);
             let event = self.page_event(EventKind::PageMoved, cell, &memory);
             drop(ours);
             other.pool.lock().moved_away(page);

@@ -36,7 +36,7 @@ impl<D: Device> Allocator<D> {
         let budget = self.heap_budget(cell.rules.heap, request);
         let mut tries = 0;
         loop {
-            let bytes = match self.begin_growth(cell, fit, budget.room())? {
+            let bytes = match self.begin_growth(cell, fit, request.search_depth(), budget.room())? {
                 Begun::Placed(slice) => return Ok(slice),
                 Begun::Page(bytes) => bytes,
             };
@@ -106,14 +106,14 @@ impl<D: Device> Allocator<D> {
     /// Sets everything aside for a page of at most `most` bytes, if that is enough, unless memory that is held serves the
     /// request after all.
     #[cold]
-    fn begin_growth(&self, cell: &Cell, fit: &Fit, most: u64) -> Result<Begun, Error> {
+    fn begin_growth(&self, cell: &Cell, fit: &Fit, depth: Option<u32>, most: u64) -> Result<Begun, Error> {
         let (mut waited, mut given_back) = (0, 0);
         // The turn to give pages back that are in the way, and how many at most: callbacks may make others idle for ever.
         let mut clearing = None;
         loop {
             let room = self.room(cell).min(most);
             let mut pool = self.lock_with_metadata(cell)?;
-            if let Some(slice) = Self::look(&mut pool, fit) {
+            if let Some(slice) = Self::look(&mut pool, fit, depth) {
                 return Ok(Begun::Placed(slice));
             }
             // A page that another call is just getting will most likely have room. But that call may be waiting for

@@ -20,6 +20,9 @@ impl<D: Device> Allocator<D> {
     /// Whether memory that is held would serve the request: without the device, and without doing it. True at that
     /// instant only.
     ///
+    /// Exact for requests that are [`Request::never_growing`]. Others may take a page all the same if finding the memory
+    /// takes a long look, or if an exclusive page would serve that is more than twice as large.
+    ///
     /// # Errors
     /// Those of [`Allocator::allocate`] for a request that could never be served.
     #[cold]
@@ -81,13 +84,16 @@ impl<D: Device> Allocator<D> {
     #[cold]
     fn would_fit_in(&self, cell: &Cell, request: &Request) -> Result<bool, Error> {
         let fit = cell.rules.fit(request)?;
-        if request.search_depth().is_some() && cell.rules.cuts() {
-            return Ok(self.would_fit_so_deep(cell, &fit, request.search_depth().unwrap_or(0)));
+        if let (Some(depth), true) = (request.search_depth(), cell.rules.cuts()) {
+            return Ok(self.would_fit_so_deep(cell, &fit, depth) || self.fits_in_other_kind(cell, &fit));
         }
         let mut scan = cell.pool.lock().begin_scan(&fit);
         loop {
-            match cell.pool.lock().would_fit(&fit, scan) {
-                Ok(fits) => return Ok(fits),
+            // The lock ends here, before another pool is looked at.
+            let fits = cell.pool.lock().would_fit(&fit, scan, request.never_grows());
+            match fits {
+                Ok(true) => return Ok(true),
+                Ok(false) => return Ok(self.fits_in_other_kind(cell, &fit)),
                 Err(more) => scan = more,
             }
         }

@@ -34,8 +34,8 @@ pub struct AllocatorOptions {
     /// Granule of the pools of persistent slices; `None`: [`PoolOptions::DEFAULT_GRANULE`], and
     /// [`block_bytes`](crate::block_bytes) does not count on there being any.
     pub persistent_granule: Option<u64>,
-    /// Requests that are larger than what any pool of the list takes, of the memory type that they come to, have a page of
-    /// their own, as if they were [`Request::dedicated`](crate::Request::dedicated), and
+    /// Requests that no pool of the list takes, of the memory type that they come to, because they are too large for all of
+    /// them or there is none for their kind, have a page of their own, as if they were [`Request::dedicated`](crate::Request::dedicated), and
     /// [`block_bytes`](crate::block_bytes) counts on that. Otherwise they are refused.
     pub dedicated_when_too_large: bool,
     /// Pages of dedicated slices that hold nothing go back after about this many allocations, as with

@@ -32,7 +32,7 @@ impl OwnPages {
     /// [`PageRequest::pool`]: crate::PageRequest::pool
     /// [`Range::pool`]: crate::Range::pool
     pub const fn pool(self, memory_type: u32) -> u32 {
-        u32::MAX - (memory_type * KINDS + self as u32)
+        u32::MAX.wrapping_sub(memory_type.wrapping_mul(KINDS).wrapping_add(self as u32))
     }
 
     /// The reverse.

@@ -132,10 +132,10 @@ impl<D: Device> Allocator<D> {
     /// The pages of its own that a request asks for.
     #[inline]
     pub(super) fn own_pages_for(request: &Request) -> Option<OwnPages> {
-        match (request.is_persistent(), request.is_dedicated(), request.device_data().is_null()) {
-            (true, ..) => Some(OwnPages::Persistent),
-            (_, true, true) => Some(OwnPages::Dedicated),
-            (_, true, false) => Some(OwnPages::Once),
+        match (request.device_data().is_null(), request.is_persistent(), request.is_dedicated()) {
+            (false, ..) => Some(OwnPages::Once),
+            (_, true, _) => Some(OwnPages::Persistent),
+            (_, _, true) => Some(OwnPages::Dedicated),
             _ => None,
         }
     }

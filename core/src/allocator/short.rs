@@ -5,7 +5,7 @@ use super::{Allocator, Cell, InFlight};
 use crate::canary::broken;
 use crate::device::{Device, Shortage};
 use crate::error::Error;
-use crate::pool::{Fit, Pool};
+use crate::pool::{Fit, Pool, PoolKinds};
 use crate::slice::{Request, Slice};
 use crate::slicer::Scan;
 use crate::sync::{Guard, Ordering};
@@ -271,6 +271,14 @@ impl<D: Device> Allocator<D> {
                 Err(error) => refusal.note(error, cell.rules.heap),
             }
         }
+        for cell in route.iter().filter(|cell| cell.rules.kinds != PoolKinds::Both) {
+            let Ok(fit) = cell.rules.fit(request) else { continue };
+            match self.place_in_other_kind(cell, &fit) {
+                Ok(Some(slice)) => return Some(slice),
+                Ok(None) => {}
+                Err(error) => refusal.note(error, cell.rules.heap),
+            }
+        }
         None
     }
 
@@ -314,15 +322,16 @@ impl<D: Device> Allocator<D> {
     #[cold]
     fn search_briefly(&self, cell: &Cell, fit: &Fit) -> Result<Option<Slice>, Error> {
         let mut pool = self.lock_with_nodes(cell)?;
-        Ok(Self::look(&mut pool, fit))
+        Ok(Self::look(&mut pool, fit, None))
     }
 
-    pub(super) fn look(pool: &mut Guard<'_, Pool>, fit: &Fit) -> Option<Slice> {
+    /// Looks at what can be found in constant time, and unless the request says how deep to look, a step further.
+    pub(super) fn look(pool: &mut Guard<'_, Pool>, fit: &Fit, depth: Option<u32>) -> Option<Slice> {
         if let Some(slice) = pool.place_elsewhere(fit) {
             return Some(slice);
         }
-        if !pool.cuts() {
-            // Any free page would do, but a closer one may be had.
+        if !pool.cuts() || depth.is_some() {
+            // Of pages with one slice any free one would do, but a closer one may be had.
             return None;
         }
         let scan = pool.begin_scan(fit);

@@ -222,11 +222,12 @@ impl Pool {
         if node.is_slice() { self.rules.bytes(node.size.get()) - self.padding_of(node) } else { 0 }
     }
 
-    /// Whether [`Pool::place`] and [`Pool::scan`] would find room; where to go on if there is more to look at.
+    /// Whether [`Pool::place`] and [`Pool::scan`] would find room, `in_need`: in any page; where to go on if there is more to
+    /// look at.
     #[cold]
-    pub(crate) fn would_fit(&self, fit: &Fit, scan: Scan) -> Result<bool, Scan> {
+    pub(crate) fn would_fit(&self, fit: &Fit, scan: Scan, in_need: bool) -> Result<bool, Scan> {
         if !self.rules.cuts() {
-            return Ok(self.has_whole(fit));
+            return Ok(self.has_whole(fit, !in_need));
         }
         if !self.rules.grows() && self.pages.idle_count() != 0 {
             // Equal pages hold every request that the pool takes.

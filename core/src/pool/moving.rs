@@ -18,12 +18,17 @@ impl Pool {
         if !self.rules.takes_page(bytes) {
             return Err(refused);
         }
-        let held = self.claimed_bytes().and_then(|held| held.checked_add(bytes));
-        if held.is_none_or(|held| held > self.rules.capacity().unwrap_or(u64::MAX)) {
+        if !self.can_adopt(bytes) {
             return Err(self.capacity_error(&Fit { size: 0, align_mask: 0, requested: bytes }));
         }
         self.set_aside(bytes);
         Ok(())
+    }
+
+    /// Whether the cap has room for a page of `bytes`.
+    pub(crate) fn can_adopt(&self, bytes: u64) -> bool {
+        let held = self.claimed_bytes().and_then(|held| held.checked_add(bytes));
+        held.is_some_and(|held| held <= self.rules.capacity().unwrap_or(u64::MAX))
     }
 
     /// Installs a page for which everything has been set aside, and which holds nothing.
@@ -41,8 +46,9 @@ impl Pool {
     }
 
     /// Installs a page that was another pool's, and places a request in it.
-    pub(crate) fn add_moved_page(&mut self, memory: DeviceMemory, fit: &Fit) -> Slice {
-        let (_, slot) = self.add_page(memory, false);
+    pub(crate) fn add_moved_page(&mut self, memory: DeviceMemory, mapping: (*mut u8, u32), fit: &Fit) -> Slice {
+        let (index, slot) = self.add_page(memory, false);
+        self.pages.set_moved(index, mapping);
         self.settle_in_new_page(slot, &memory, fit)
     }
 

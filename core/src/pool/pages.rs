@@ -67,7 +67,8 @@ impl Pages {
             },
             vacant_count: 0,
             promised: 0,
-            next_serial: 0,
+            // 0 is for pages that have been held for longer.
+            next_serial: 1,
             count: 0,
             idle_count: 0,
             stuck_count: 0,
@@ -312,6 +313,20 @@ impl Pages {
     /// Whether a page is being mapped or unmapped: who does that then gives it back.
     pub(crate) fn is_mapping(&self, index: u32) -> bool {
         self.pages[index].is_mapping.get()
+    }
+
+    /// A page's mapping and how often it has been asked for, which go with the page to another pool.
+    pub(crate) fn take_mapping(&self, index: u32) -> (*mut u8, u32) {
+        let page = &self.pages[index];
+        (page.mapping.swap(ptr::null_mut(), Ordering::Relaxed), page.map_count.replace(0))
+    }
+
+    /// A page that has just been added was another pool's: it has been held for longer, and may be mapped.
+    pub(crate) fn set_moved(&mut self, index: u32, (at, count): (*mut u8, u32)) {
+        let page = &mut self.pages[index];
+        page.serial = 0;
+        page.mapping.store(at, Ordering::Relaxed);
+        page.map_count.set(count);
     }
 
     /// Forgets a page's mapping, since it leaves; whether there was one that the device has to undo.

@@ -34,13 +34,13 @@ impl Pool {
         }
     }
 
-    /// Whether [`Pool::place_whole`] would find a page.
+    /// Whether [`Pool::place_whole`] would find a page, or if it need not be `close`, [`Pool::place_whole_in_any`].
     #[cold]
-    pub(super) fn has_whole(&self, fit: &Fit) -> bool {
+    pub(super) fn has_whole(&self, fit: &Fit, close: bool) -> bool {
         match &self.rules.kind {
             Kind::Direct(_) if self.rules.once => false,
             Kind::Direct(_) => self.by_size.holds(&self.slicer, fit.size),
-            _ => self.find_exclusive(fit, true) != 0,
+            _ => self.find_exclusive(fit, close) != 0,
         }
     }
 

@@ -203,6 +203,7 @@ impl Subject {
         // Nothing is filled for that.
         let mut plain = Request::new(request.size).aligned(request.alignment);
         plain.pool = request.pool;
+        let plain = if request.never_grows() { plain.never_growing() } else { plain };
         let request = match (request.is_persistent(), request.is_dedicated()) {
             (true, _) => plain.persistent(),
             (_, true) => plain.dedicated(),
@@ -210,7 +211,7 @@ impl Subject {
         };
         let expected = match self.model.refusal(&request) {
             Some(error) => Err(error),
-            None => Ok(self.model.fits(&request)),
+            None => Ok(self.model.fits(&request) || (request.never_grows() && self.model.fits_in_need(&request))),
         };
         let found = self.allocator.would_fit(&request);
         ensure!(found == expected, "would_fit({request:?}) answers {found:?} instead of {expected:?}");

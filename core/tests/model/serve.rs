@@ -95,6 +95,11 @@ impl Model {
         self.pools_for(request).any(|pool| pool.serves(request) != Serves::No)
     }
 
+    /// Whether pages that are larger than is good would serve a request.
+    pub(crate) fn fits_in_need(&self, request: &Request) -> bool {
+        self.pools_for(request).any(|pool| pool.serves_in_need(request))
+    }
+
     /// A request had this answer, and `events` happened meanwhile.
     pub(crate) fn asked(&mut self, request: &Request, answer: Result<Slice, Error>, events: &mut Events) -> Checked {
         if let Some(expected) = self.refusal(request) {
@@ -178,8 +183,7 @@ impl Model {
 
     /// Why a request that must not grow is refused.
     fn refused_without_growing(&self, request: &Request) -> Checked<Error> {
-        let in_need = self.pools_for(request).any(|pool| pool.serves_in_need(request));
-        ensure!(!in_need, "{request:?} was refused though there is a page that holds it");
+        ensure!(!self.fits_in_need(request), "{request:?} was refused though there is a page that holds it");
         let errors = self.route(request).map(|i| match self.pools[i].rules.refusal(request) {
             Some(error) => error,
             None => match self.at_the_cap(i, request) {
