@@ -376,7 +376,8 @@ fn the_report_shows_the_configuration_that_is_in_effect() {
     allocator.write_json(&mut report).unwrap();
     for part in [
         "\"page_size\":992,\"max_slice_size\":992,\"max_pool_size\":992,\"max_page_size\":null",
-        "\"page_size\":4096,\"max_slice_size\":64,\"max_pool_size\":null,\"max_page_size\":null,\"dealloc_period\":null,\"keep_bytes\":0,\"granule\":32",
+        "\"page_size\":4096,\"max_slice_size\":64,\"max_pool_size\":null,\"max_page_size\":null,\"page_growth\":\"share\",\"kinds\":\"both\",\"min_pages\":0,\
+         \"memory_type\":0,\"dealloc_period\":null,\"keep_bytes\":0,\"granule\":32",
         "\"reserved_bytes\":992,\"in_use_bytes\":10,\"padding_bytes\":22,\"pending_bytes\":0,\"free_bytes\":960",
     ] {
         assert!(report.contains(part), "{part} in {report}");

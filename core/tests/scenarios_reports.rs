@@ -275,7 +275,7 @@ fn the_report_is_json_with_every_figure_and_field_of_every_kind() {
     let json = Json::read(&text);
     assert_eq!(json.get("slicepool"), &Json::Text(env!("CARGO_PKG_VERSION").to_owned()));
     assert_same_figures(json.get("allocator"), &allocator.statistics());
-    let Json::List(shown) = json.get("pools") else { panic!("{text}") };
+    let shown = json.list("pools");
     assert_eq!(shown.len(), pools.len());
     for (pool, shown) in shown.iter().enumerate() {
         let report = allocator.pool_report(pool).unwrap();
@@ -289,6 +289,9 @@ fn the_report_is_json_with_every_figure_and_field_of_every_kind() {
                     ("max_slice_size", Json::Number(max_slice_size)),
                     ("max_pool_size", optional(max_pool_size)),
                     ("max_page_size", optional(options.max_page_size)),
+                    ("page_growth", Json::Text("share".to_owned())),
+                    ("kinds", Json::Text("both".to_owned())),
+                    ("min_pages", Json::Number(u64::from(options.min_pages))),
                 ],
             ),
             PoolType::ExclusivePages { max_alloc_size } => {
@@ -301,7 +304,7 @@ fn the_report_is_json_with_every_figure_and_field_of_every_kind() {
             assert_eq!(shown.get(name), &value, "{name}");
         }
         assert_eq!(shown.get("dealloc_period"), &optional(options.dealloc_period));
-        assert_eq!(shown.number("keep_bytes"), options.keep_bytes);
+        assert_eq!((shown.number("keep_bytes"), shown.number("memory_type")), (options.keep_bytes, 0));
         assert_eq!((shown.number("granule"), shown.number("page_alignment")), (32, report.page_alignment));
     }
 }
@@ -326,24 +329,32 @@ fn the_report_of_two_pools_reads_like_this() {
         )
     };
     let metadata = |pool| allocator.pool_statistics(pool).unwrap().metadata;
-    let head = format!("{{\"slicepool\":\"{}\",\"allocator\":{{", env!("CARGO_PKG_VERSION"));
+    let head = format!("{{\"slicepool\":\"{}\",\"name\":\"\",\"allocator\":{{", env!("CARGO_PKG_VERSION"));
+    let parts = metadata(0) + metadata(1);
     let expected = [
         figures(&head, 128, allocator.statistics().metadata),
-        ",\"pools\":[".to_owned(),
+        figures(",\"heaps\":[{\"size\":null,\"limit\":null,\"device_usage\":null,\"device_budget\":null,", 128, parts),
         figures(
-            "{\"type\":\"exclusive_pages\",\"max_alloc_size\":1000,\"dealloc_period\":null,\"keep_bytes\":0,\
+            "],\"memory_types\":[{\"heap\":0,\"properties\":0,\"max_page\":134217728,\"alignment\":32,\"granularity\":1,\
+             \"non_coherent_atom\":1,\"host_visible\":false,",
+            128,
+            parts,
+        ),
+        "],\"pools\":[".to_owned(),
+        figures(
+            "{\"type\":\"exclusive_pages\",\"max_alloc_size\":1000,\"memory_type\":0,\"dealloc_period\":null,\"keep_bytes\":0,\
              \"granule\":32,\"page_alignment\":32,",
             128,
             metadata(0),
         ),
         ",".to_owned(),
         figures(
-            "{\"type\":\"direct\",\"reclaim_at\":64,\"dealloc_period\":7,\"keep_bytes\":5,\"granule\":32,\
+            "{\"type\":\"direct\",\"reclaim_at\":64,\"memory_type\":0,\"dealloc_period\":7,\"keep_bytes\":5,\"granule\":32,\
              \"page_alignment\":32,",
             0,
             metadata(1),
         ),
-        "]}".to_owned(),
+        "],\"own_pages\":[]}".to_owned(),
     ];
     assert_eq!(text, expected.concat());
 }

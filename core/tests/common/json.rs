@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Json {
     Null,
+    Truth(bool),
     Number(u64),
     Text(String),
     List(Vec<Json>),
@@ -12,7 +13,8 @@ pub(crate) enum Json {
 }
 
 impl Json {
-    /// Panics unless `text` is one value: an object, a list, a string without escapes, a natural number or `null`.
+    /// Panics unless `text` is one value: an object, a list, a string in which only quotes and
+    /// backslashes are escaped, a natural number, a truth value or `null`.
     pub(crate) fn read(text: &str) -> Json {
         let mut rest = text;
         let value = value(&mut rest);
@@ -24,6 +26,12 @@ impl Json {
     pub(crate) fn get(&self, name: &str) -> &Json {
         let Json::Object(members) = self else { panic!("{self:?} is no object") };
         members.get(name).unwrap_or_else(|| panic!("there is no {name} in {self:?}"))
+    }
+
+    /// The elements of a list that is a member of an object.
+    pub(crate) fn list(&self, name: &str) -> &[Json] {
+        let Json::List(list) = self.get(name) else { panic!("{name} is no list in {self:?}") };
+        list
     }
 
     /// The number that a member of an object is.
@@ -45,11 +53,19 @@ fn expect(rest: &mut &str, token: &str) {
 
 fn text(rest: &mut &str) -> String {
     expect(rest, "\"");
-    let end = rest.find(['"', '\\']).expect("a string ends");
-    let found = rest[..end].to_owned();
-    *rest = &rest[end..];
-    expect(rest, "\"");
-    found
+    let mut found = String::new();
+    loop {
+        let end = rest.find(|c: char| c == '"' || c == '\\' || c < ' ').expect("a string ends");
+        found.push_str(&rest[..end]);
+        *rest = &rest[end..];
+        if skip(rest, "\"") {
+            return found;
+        }
+        expect(rest, "\\");
+        let escaped = rest.chars().next().filter(|c| "\"\\/".contains(*c)).expect("nothing else is escaped");
+        found.push(escaped);
+        *rest = &rest[1..];
+    }
 }
 
 /// Calls `element` for each of a sequence that ends with `close`.
@@ -68,6 +84,12 @@ fn sequence<'a>(rest: &mut &'a str, close: &str, mut element: impl FnMut(&mut &'
 fn value(rest: &mut &str) -> Json {
     if skip(rest, "null") {
         return Json::Null;
+    }
+    if skip(rest, "true") {
+        return Json::Truth(true);
+    }
+    if skip(rest, "false") {
+        return Json::Truth(false);
     }
     if rest.starts_with('"') {
         return Json::Text(text(rest));
