@@ -9,6 +9,7 @@ pub(crate) mod filler;
 pub(crate) mod host;
 pub(crate) mod json;
 pub(crate) mod lock;
+pub(crate) mod mapped;
 pub(crate) mod meeting;
 pub(crate) mod memory;
 pub(crate) mod pools;
