@@ -431,3 +431,22 @@ fn an_allocator_does_not_go_away_while_a_page_is_mapped() {
     allocator.unmap(slice.id).unwrap();
     assert_eq!((busy(&allocator), allocator.device().calls()), ([false; 2], (1, 1)));
 }
+
+/// Drivers may take long for large pages.
+#[test]
+#[ignore = "bug: a thread gives up after a number of back-off steps, and is told Busy"]
+fn a_thread_waits_for_another_that_maps_the_same_page_however_long_that_takes() {
+    let allocator = Mapped::under(Visible::OnDemand, &[sliced(M, M, None)], options().with_lock(yielding()));
+    let slices = [100, 200].map(|size| place(&allocator, size));
+    let begun = Arc::new(Meeting::of(2));
+    let seen = begun.clone();
+    allocator.device().in_next_map(move |_| {
+        seen.wait();
+        thread::sleep(Duration::from_millis(1500));
+    });
+    thread::scope(|scope| {
+        scope.spawn(|| assert_eq!(map(&allocator, &slices[0]), Ok(place_of(&slices[0]))));
+        begun.wait();
+        assert_eq!(map(&allocator, &slices[1]), Ok(place_of(&slices[1])));
+    });
+}
