@@ -8,6 +8,7 @@ pub(crate) mod devices;
 pub(crate) mod filler;
 pub(crate) mod host;
 pub(crate) mod json;
+pub(crate) mod listening;
 pub(crate) mod lock;
 pub(crate) mod mapped;
 pub(crate) mod meeting;

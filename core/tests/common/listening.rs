@@ -1,0 +1,115 @@
+//! A device that writes down what it is told.
+
+use super::devices::LedgerDevice;
+use super::filler::Fill;
+use super::lock;
+use slicepool_core::{
+    Allocator, AllocatorOptions, Device, DeviceError, DeviceLayout, DeviceMemory, Event, EventKind, FillReason,
+    FillRequest, PageRequest, Point, PoolOptions,
+};
+use std::cell::Cell;
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+
+type During = dyn Fn(&Allocator<Listening>, &Event) + Send + Sync;
+
+thread_local! {
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Keeps books, and all events.
+pub(crate) struct Listening {
+    pub(crate) ledger: LedgerDevice,
+    allocator: OnceLock<Weak<Allocator<Listening>>>,
+    events: Mutex<Vec<Event>>,
+    fill: Mutex<Fill>,
+    during: OnceLock<Box<During>>,
+}
+
+impl Listening {
+    pub(crate) fn new() -> Self {
+        Self {
+            ledger: LedgerDevice::new(),
+            allocator: OnceLock::new(),
+            events: Mutex::default(),
+            fill: Mutex::new(Fill::Now),
+            during: OnceLock::new(),
+        }
+    }
+
+    /// An allocator over such a device.
+    pub(crate) fn under(pools: &[PoolOptions], options: AllocatorOptions) -> Arc<Allocator<Listening>> {
+        let types = [options.memory_type];
+        Self::with_memory(&DeviceLayout::new(&types, &[]), pools, options)
+    }
+
+    /// An allocator over such a device with several kinds of memory.
+    pub(crate) fn with_memory(
+        memory: &DeviceLayout<'_>,
+        pools: &[PoolOptions],
+        options: AllocatorOptions,
+    ) -> Arc<Allocator<Listening>> {
+        let allocator = Allocator::with_memory_types(Self::new(), memory, pools, options).unwrap();
+        let allocator = Arc::new(allocator);
+        assert!(allocator.device().allocator.set(Arc::downgrade(&allocator)).is_ok());
+        allocator
+    }
+
+    /// Everything that was told since this was last asked for, as it arrived.
+    pub(crate) fn take_events(&self) -> Vec<Event> {
+        std::mem::take(&mut self.events.lock().unwrap())
+    }
+
+    /// The kinds of these events.
+    pub(crate) fn take_kinds(&self) -> Vec<EventKind> {
+        self.take_events().iter().map(|event| event.kind).collect()
+    }
+
+    /// From now on answers so when it is to overwrite something.
+    pub(crate) fn fill_so(&self, fill: Fill) {
+        *self.fill.lock().unwrap() = fill;
+    }
+
+    /// Runs `during` for each event, but not for those that come of that; to be said once.
+    pub(crate) fn in_each_event(&self, during: impl Fn(&Allocator<Listening>, &Event) + Send + Sync + 'static) {
+        assert!(self.during.set(Box::new(during)).is_ok());
+    }
+}
+
+impl Device for Listening {
+    fn allocate(&self, request: &PageRequest) -> Result<DeviceMemory, DeviceError> {
+        self.ledger.allocate(request)
+    }
+
+    fn deallocate(&self, memory: &DeviceMemory) -> Result<(), DeviceError> {
+        self.ledger.deallocate(memory)
+    }
+
+    fn can_fill(&self) -> bool {
+        true
+    }
+
+    fn fill(&self, request: &FillRequest) -> Result<Option<Point>, DeviceError> {
+        assert!(!lock::is_held_here(), "the device was called under a lock");
+        match *self.fill.lock().unwrap() {
+            Fill::Now => Ok(None),
+            Fill::Until(point) => Ok((request.reason == FillReason::Scrub).then_some(point)),
+            Fill::Never(error) => Err(error),
+        }
+    }
+
+    fn hears_events(&self) -> bool {
+        true
+    }
+
+    fn event(&self, event: &Event) {
+        assert!(!lock::is_held_here(), "an event was told under a lock");
+        self.events.lock().unwrap().push(*event);
+        let (Some(during), Some(allocator)) = (self.during.get(), self.allocator.get().and_then(Weak::upgrade)) else {
+            return;
+        };
+        if !INSIDE.replace(true) {
+            during(&allocator, event);
+            INSIDE.set(false);
+        }
+    }
+}
