@@ -241,6 +241,23 @@ fn a_page_is_unmapped_before_it_serves_another_pool() {
     allocator.close(LiveSlices::Free).unwrap();
 }
 
+#[test]
+fn a_page_that_is_being_mapped_does_not_serve_another_pool() {
+    let memory = MemoryType::new(128 * M, 32).with_granularity(4 * K);
+    let pools = [PoolKinds::Linear, PoolKinds::Optimal].map(|kinds| sliced(M, M, None).with_kinds(kinds));
+    let allocator = Mapped::under(Visible::OnDemand, &pools, options().with_memory_type(memory));
+    let slice = place(&allocator, 100);
+    allocator.device().in_next_map(move |allocator| {
+        allocator.free(slice.id).unwrap();
+        let image = allocator.allocate(&Request::new(100).of_kind(ResourceKind::Optimal)).unwrap();
+        assert_ne!(image.memory, slice.memory);
+    });
+    assert_eq!(allocator.map(slice.id), Err(Error::StaleHandle));
+    assert_eq!((allocator.device().mapped(), allocator.device().calls()), (0, (1, 1)));
+    assert_held(&allocator, &allocator.device().ledger);
+    allocator.close(LiveSlices::Free).unwrap();
+}
+
 // ---- callbacks
 
 /// It would wait for itself. How long it does is a matter of the lock's back-off.

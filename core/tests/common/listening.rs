@@ -1,4 +1,4 @@
-//! A device that writes down what it is told.
+//! A device that writes down what it is told, and gives handles out again as soon as it can.
 
 use super::devices::LedgerDevice;
 use super::filler::Fill;
@@ -8,6 +8,7 @@ use slicepool_core::{
     FillRequest, PageRequest, Point, PoolOptions,
 };
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 type During = dyn Fn(&Allocator<Listening>, &Event) + Send + Sync;
@@ -16,9 +17,27 @@ thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
+/// Has no memory; the next page has the lowest handle that is free, and an address that goes with it.
+#[derive(Default)]
+pub(crate) struct Reusing(Mutex<BTreeSet<u64>>);
+
+impl Device for Reusing {
+    fn allocate(&self, _: &PageRequest) -> Result<DeviceMemory, DeviceError> {
+        let mut used = self.0.lock().unwrap();
+        let handle = (1..).find(|handle| !used.contains(handle)).unwrap_or(0);
+        used.insert(handle);
+        Ok(DeviceMemory { address: handle << 40, ..DeviceMemory::new(handle) })
+    }
+
+    fn deallocate(&self, memory: &DeviceMemory) -> Result<(), DeviceError> {
+        assert!(self.0.lock().unwrap().remove(&memory.handle));
+        Ok(())
+    }
+}
+
 /// Keeps books, and all events.
 pub(crate) struct Listening {
-    pub(crate) ledger: LedgerDevice,
+    pub(crate) ledger: LedgerDevice<Reusing>,
     allocator: OnceLock<Weak<Allocator<Listening>>>,
     events: Mutex<Vec<Event>>,
     fill: Mutex<Fill>,
@@ -28,7 +47,7 @@ pub(crate) struct Listening {
 impl Listening {
     pub(crate) fn new() -> Self {
         Self {
-            ledger: LedgerDevice::new(),
+            ledger: LedgerDevice::over(Reusing::default()),
             allocator: OnceLock::new(),
             events: Mutex::default(),
             fill: Mutex::new(Fill::Now),
