@@ -42,6 +42,7 @@ pub(crate) struct Listening {
     events: Mutex<Vec<Event>>,
     fill: Mutex<Fill>,
     during: OnceLock<Box<During>>,
+    after_return: Mutex<Option<fn(&Allocator<Listening>)>>,
 }
 
 impl Listening {
@@ -52,6 +53,7 @@ impl Listening {
             events: Mutex::default(),
             fill: Mutex::new(Fill::Now),
             during: OnceLock::new(),
+            after_return: Mutex::new(None),
         }
     }
 
@@ -88,6 +90,11 @@ impl Listening {
         *self.fill.lock().unwrap() = fill;
     }
 
+    /// Runs `after` in the next call that takes a page back, when its handle is free.
+    pub(crate) fn after_next_return(&self, after: fn(&Allocator<Listening>)) {
+        *self.after_return.lock().unwrap() = Some(after);
+    }
+
     /// Runs `during` for each event, but not for those that come of that; to be said once.
     pub(crate) fn in_each_event(&self, during: impl Fn(&Allocator<Listening>, &Event) + Send + Sync + 'static) {
         assert!(self.during.set(Box::new(during)).is_ok());
@@ -100,7 +107,12 @@ impl Device for Listening {
     }
 
     fn deallocate(&self, memory: &DeviceMemory) -> Result<(), DeviceError> {
-        self.ledger.deallocate(memory)
+        self.ledger.deallocate(memory)?;
+        let after = self.after_return.lock().unwrap().take();
+        if let (Some(after), Some(allocator)) = (after, self.allocator.get().and_then(Weak::upgrade)) {
+            after(&allocator);
+        }
+        Ok(())
     }
 
     fn can_fill(&self) -> bool {

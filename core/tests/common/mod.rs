@@ -16,6 +16,7 @@ pub(crate) mod memory;
 pub(crate) mod pools;
 pub(crate) mod random;
 pub(crate) mod reentrant;
+pub(crate) mod replay;
 pub(crate) mod shaky;
 pub(crate) mod short;
 pub(crate) mod sums;
