@@ -94,6 +94,11 @@ impl<D: Device> LedgerDevice<D> {
         self.book.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
+    /// The device that books are kept on.
+    pub(crate) fn inner(&self) -> &D {
+        &self.inner
+    }
+
     /// At most this many bytes are given out at a time.
     pub(crate) fn limit_to(&self, bytes: u64) {
         self.book().heap = Some(bytes);

@@ -9,6 +9,7 @@ use slicepool_core::{
 };
 use std::cell::Cell;
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 type During = dyn Fn(&Allocator<Listening>, &Event) + Send + Sync;
@@ -19,18 +20,23 @@ thread_local! {
 
 /// Has no memory; the next page has the lowest handle that is free, and an address that goes with it.
 #[derive(Default)]
-pub(crate) struct Reusing(Mutex<BTreeSet<u64>>);
+pub(crate) struct Reusing {
+    used: Mutex<BTreeSet<u64>>,
+    /// Whether the next page has an address that is not aligned.
+    misalign: AtomicBool,
+}
 
 impl Device for Reusing {
     fn allocate(&self, _: &PageRequest) -> Result<DeviceMemory, DeviceError> {
-        let mut used = self.0.lock().unwrap();
+        let mut used = self.used.lock().unwrap();
         let handle = (1..).find(|handle| !used.contains(handle)).unwrap_or(0);
         used.insert(handle);
-        Ok(DeviceMemory { address: handle << 40, ..DeviceMemory::new(handle) })
+        let askew = u64::from(self.misalign.swap(false, Ordering::Relaxed));
+        Ok(DeviceMemory { address: (handle << 40) + askew, ..DeviceMemory::new(handle) })
     }
 
     fn deallocate(&self, memory: &DeviceMemory) -> Result<(), DeviceError> {
-        assert!(self.0.lock().unwrap().remove(&memory.handle));
+        assert!(self.used.lock().unwrap().remove(&memory.handle));
         Ok(())
     }
 }
@@ -88,6 +94,11 @@ impl Listening {
     /// From now on answers so when it is to overwrite something.
     pub(crate) fn fill_so(&self, fill: Fill) {
         *self.fill.lock().unwrap() = fill;
+    }
+
+    /// The next page has an address that is not aligned.
+    pub(crate) fn misalign_next(&self) {
+        self.ledger.inner().misalign.store(true, Ordering::Relaxed);
     }
 
     /// Runs `after` in the next call that takes a page back, when its handle is free.
