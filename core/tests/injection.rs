@@ -5,173 +5,11 @@
 
 mod common;
 
-use common::devices::{KEPT, NONE_LEFT};
-use common::host::HostLedger;
-use common::lock::WatchedLock;
-use common::pools::{direct, exclusive, growing, options, place, sliced, touch};
-use common::shaky::{Failing, Shaky};
-use common::sums::{State, assert_sums};
+use common::devices::NONE_LEFT;
+use common::injecting::{Changes, Scenario, World, allocate, is_kept, is_out_of_memory, plain};
+use common::pools::{direct, exclusive, growing, place, sliced, touch};
 use common::{K, M};
-use slicepool_core::{
-    Allocator, AllocatorOptions, Budget, DeviceFault, Error, LiveSlices, PERSISTENT_POOL, Point, PoolOptions, PoolType,
-    Request, Slice,
-};
-
-/// What fails.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Part {
-    Device,
-    Host,
-}
-
-/// What a scenario plays with.
-struct World<'a> {
-    device: &'a Shaky,
-    one: Allocator<&'a Shaky>,
-    /// Shares the budget with the first.
-    other: Allocator<&'a Shaky>,
-    budget: Budget,
-    slices: Vec<Slice>,
-}
-
-impl World<'_> {
-    fn state(&self) -> [State; 2] {
-        [State::of(&self.one), State::of(&self.other)]
-    }
-
-    /// The books agree with each other, with the device and with the budget.
-    fn check(&self) {
-        let (mut bytes, mut pages) = (0, 0);
-        for allocator in [&self.one, &self.other] {
-            assert_sums(allocator);
-            let figures = allocator.statistics();
-            assert_eq!(figures.growths_in_flight, 0);
-            bytes += figures.reserved - figures.unmapped;
-            pages += figures.pages + figures.pages_stuck - figures.pages_unmapped;
-        }
-        assert_eq!((bytes, u64::from(pages)), (self.device.ledger.bytes(), self.device.ledger.pages()));
-        assert_eq!((bytes, pages), (self.budget.statistics().bytes, self.budget.statistics().pages));
-        self.slices.iter().for_each(|slice| assert_eq!(self.one.get(slice.id), Ok(*slice)));
-    }
-
-    /// Gives back what is stuck, and nothing else.
-    fn trim(&self) {
-        self.one.trim(u64::MAX).unwrap();
-        self.other.trim(u64::MAX).unwrap();
-    }
-}
-
-/// What a failing call may change.
-#[derive(Clone, Copy, PartialEq)]
-enum Changes {
-    Nothing,
-    /// Pages that held nothing may have gone.
-    IdlePages,
-}
-
-struct Scenario<'s> {
-    pools: &'s [PoolOptions],
-    options: fn(AllocatorOptions) -> AllocatorOptions,
-    /// Bytes that both allocators may hold together.
-    budget: Option<u64>,
-    prepare: &'s dyn Fn(&mut World<'_>),
-    call: &'s dyn Fn(&mut World<'_>) -> Result<(), Error>,
-    changes: Changes,
-    /// Whether an error is one that a failing device explains.
-    explains: fn(&Error) -> bool,
-}
-
-impl Scenario<'_> {
-    /// Plays it with every failure; how many calls were refused because of the device, and because of the host.
-    fn play(&self) -> (u64, u64) {
-        [Part::Device, Part::Host].map(|part| self.play_with(part)).into()
-    }
-
-    fn play_with(&self, part: Part) -> u64 {
-        let mut refused = 0;
-        for for_ever in [false, true] {
-            for k in 1.. {
-                let (failed, was_refused) = self.play_once(part, Failing { k, for_ever });
-                refused += u64::from(was_refused);
-                if !failed {
-                    break;
-                }
-                assert!(k < 1000, "there is no end to it");
-            }
-        }
-        refused
-    }
-
-    /// Whether anything failed, and whether the call was refused.
-    fn play_once(&self, part: Part, failing: Failing) -> (bool, bool) {
-        let name = format!("{part:?}, {failing:?}");
-        let (host, lock, device) = (HostLedger::new(), WatchedLock::new(), Shaky::new());
-        let budget = Budget::try_new(host.memory(), lock.kind(), self.budget, None).unwrap();
-        let books = options().with_memory(host.memory()).with_lock(lock.kind()).with_budget(&budget);
-        let books = (self.options)(books);
-        let one = Allocator::try_new(&device, self.pools, books.clone()).unwrap();
-        let other = Allocator::try_new(&device, self.pools, books).unwrap();
-        let mut world = World { device: &device, one, other, budget, slices: Vec::new() };
-        (self.prepare)(&mut world);
-        world.check();
-        let before = world.state();
-
-        match part {
-            Part::Device => device.fail(Some(failing)),
-            Part::Host if failing.for_ever => host.fail_from(failing.k),
-            Part::Host => host.fail_once(failing.k),
-        }
-        let answer = (self.call)(&mut world);
-        let failed = device.failed.get() + host.refused() != 0;
-        device.fail(None);
-        host.stop_failing();
-
-        world.check();
-        host.assert_used_rightly();
-        if let Err(error) = answer {
-            assert!(failed, "{name}: {error} for no reason");
-            let right = match part {
-                Part::Device => (self.explains)(&error),
-                Part::Host => matches!(error, Error::OutOfHostMemory { bytes: 1.. }),
-            };
-            assert!(right, "{name}: {error:?}");
-            if self.changes == Changes::Nothing && device.kept.get() == 0 {
-                assert_eq!(world.state(), before, "{name}: {error}");
-            }
-            world.trim();
-            world.check();
-            if self.changes == Changes::Nothing {
-                assert_eq!(world.state(), before, "{name}: {error}, after a trim");
-            }
-            assert_eq!((self.call)(&mut world), Ok(()), "{name}: {error}, tried again");
-            world.check();
-        }
-        for allocator in [world.one, world.other] {
-            assert_eq!(allocator.close(LiveSlices::Free), Ok(()), "{name}");
-        }
-        drop(world.budget);
-        lock.assert_used_rightly();
-        device.ledger.assert_all_returned();
-        assert_eq!(device.ledger.given(), device.ledger.taken(), "{name}");
-        (failed, answer.is_err())
-    }
-}
-
-fn plain(options: AllocatorOptions) -> AllocatorOptions {
-    options
-}
-
-fn is_out_of_memory(error: &Error) -> bool {
-    matches!(error, Error::OutOfDeviceMemory { size: 1.., code: NONE_LEFT })
-}
-
-fn is_kept(error: &Error) -> bool {
-    *error == Error::DeviceFailed { fault: DeviceFault::Refused, code: KEPT }
-}
-
-fn allocate(world: &World<'_>, request: Request) -> Result<(), Error> {
-    world.one.allocate(&request).map(drop)
-}
+use slicepool_core::{AllocatorOptions, Error, PERSISTENT_POOL, Point, PoolType, Request};
 
 // ---- growing
 
@@ -184,6 +22,7 @@ fn growing_for_the_first_request_of_any_kind_survives_every_failure() {
                 pools: std::slice::from_ref(&pool),
                 options: plain,
                 budget: None,
+                types: &[],
                 prepare: &|_| {},
                 call: &|world| allocate(world, request),
                 changes: Changes::Nothing,
@@ -202,6 +41,7 @@ fn growing_by_halves_survives_every_failure() {
         pools: &[growing(8 * M, 64 * M)],
         options: plain,
         budget: None,
+        types: &[],
         prepare: &|world| {
             world.slices = vec![place(&world.one, 8 * M)];
             world.device.ledger.limit_to(world.device.ledger.bytes() + M);
@@ -226,6 +66,7 @@ fn growing_after_idle_pages_have_gone_survives_every_failure() {
         pools: &[direct(None), sliced(M, M, None)],
         options: plain,
         budget: None,
+        types: &[],
         prepare: &|world| {
             let idle = [3 * M, 2 * M, M].map(|size| place(&world.one, size));
             world.slices = vec![place(&world.one, 100)];
@@ -246,6 +87,7 @@ fn a_batch_survives_every_failure_half_way() {
         pools: &[sliced(64 * K, 32 * K, None), direct(None)],
         options: plain,
         budget: None,
+        types: &[],
         prepare: &|world| world.slices = vec![place(&world.one, 20 * K), place(&world.one, 40 * K)],
         call: &|world| {
             let size = |i| if i % 3 == 0 { 100 * K + 32 * u64::from(i) } else { 30 * K };
@@ -273,6 +115,7 @@ fn installing_pools_survives_every_failure() {
             pools: &[direct(None), sliced(64 * K, 64 * K, None)],
             options: if dry { AllocatorOptions::with_dry_run } else { plain },
             budget: None,
+            types: &[],
             prepare: &|world| {
                 world.slices = vec![world.one.allocate(&Request::new(1000).persistent()).unwrap()];
                 touch(&world.one, M);
@@ -309,6 +152,7 @@ fn resolving_a_page_of_a_dry_run_survives_every_failure() {
                 pools: std::slice::from_ref(&pool),
                 options: AllocatorOptions::with_dry_run,
                 budget: None,
+                types: &[],
                 prepare: &|world| {
                     let slices = [M, M, M].map(|size| place(&world.one, size));
                     if limited {
@@ -346,6 +190,7 @@ fn freeing_after_three_points_survives_every_failure() {
             pools: &[sliced(M, M, None)],
             options: plain,
             budget: None,
+            types: &[],
             prepare: &|world| {
                 world.slices = (0..count).map(|_| place(&world.one, 100)).collect();
             },
@@ -379,6 +224,7 @@ fn trimming_survives_every_page_that_the_device_does_not_take_back() {
         pools: &[sliced(64 * K, 64 * K, None), direct(None)],
         options: plain,
         budget: None,
+        types: &[],
         prepare: &|world| {
             let idle: Vec<_> = [60 * K, 60 * K, 100 * K, 200 * K].map(|size| place(&world.one, size)).into();
             world.slices = vec![place(&world.one, 60 * K), place(&world.one, 300 * K)];
@@ -408,6 +254,7 @@ fn two_allocators_with_one_budget_survive_every_failure() {
         pools: &[direct(None)],
         options: plain,
         budget: Some(4 * M),
+        types: &[],
         prepare: &|world| {
             place(&world.other, M);
             touch(&world.other, 2 * M);

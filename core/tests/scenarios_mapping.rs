@@ -5,9 +5,7 @@ mod common;
 use common::devices::NONE_LEFT;
 use common::lock::{WatchedLock, yielding};
 use common::mapped::{Mapped, Visible, base_of};
-use common::meeting::Meeting;
 use common::pools::{KINDS, direct, options, place, sliced};
-use common::random::Random;
 use common::sums::{State, assert_held};
 use common::{K, M};
 use slicepool_core::{
@@ -15,8 +13,6 @@ use slicepool_core::{
     PoolOptions, Request, ResourceKind, Slice,
 };
 use std::sync::{Arc, OnceLock};
-use std::thread;
-use std::time::Duration;
 
 const NOT_MAPPED: Error = Error::InvalidArgument { field: c"map_count", value: 0 };
 
@@ -346,93 +342,6 @@ fn a_slice_that_is_freed_while_it_is_mapped_and_whose_place_is_taken_is_stale() 
     assert_eq!(map(&allocator, &other), Ok(place_of(&other)));
 }
 
-// ---- threads
-
-#[test]
-fn a_page_that_another_thread_trims_while_it_is_mapped_goes_once_and_after_that() {
-    for _ in 0..20 {
-        let allocator = Mapped::under(Visible::OnDemand, &[sliced(M, M, None)], options().with_lock(yielding()));
-        let slice = place(&allocator, 100);
-        let met = Arc::new((Meeting::of(2), Meeting::of(2)));
-        let meetings = met.clone();
-        allocator.device().in_next_map(move |_| {
-            meetings.0.wait();
-            meetings.1.wait();
-        });
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                met.0.wait();
-                allocator.free(slice.id).unwrap();
-                allocator.trim(0).unwrap();
-                assert!(allocator.device().ledger.is_out(slice.memory));
-                let next = place(&allocator, 100);
-                assert_ne!(next.memory, slice.memory);
-                assert_eq!(map(&allocator, &next), Ok(place_of(&next)));
-                met.1.wait();
-            });
-            assert_eq!(allocator.map(slice.id), Err(Error::StaleHandle));
-        });
-        assert!(!allocator.device().ledger.is_out(slice.memory));
-        assert_eq!((allocator.device().calls(), allocator.device().mapped()), ((2, 1), 1));
-        assert_held(&allocator, &allocator.device().ledger);
-    }
-}
-
-#[test]
-fn a_thread_waits_for_another_that_maps_the_same_page() {
-    let allocator = Mapped::under(Visible::OnDemand, &[sliced(M, M, None)], options().with_lock(yielding()));
-    let slices = [100, 200].map(|size| place(&allocator, size));
-    let begun = Arc::new(Meeting::of(2));
-    let seen = begun.clone();
-    allocator.device().in_next_map(move |_| {
-        seen.wait();
-        thread::sleep(Duration::from_millis(2));
-    });
-    thread::scope(|scope| {
-        scope.spawn(|| assert_eq!(map(&allocator, &slices[0]), Ok(place_of(&slices[0]))));
-        begun.wait();
-        assert_eq!(map(&allocator, &slices[1]), Ok(place_of(&slices[1])));
-    });
-    assert_eq!(allocator.device().calls(), (1, 0));
-}
-
-/// The device panics if it is asked for the same twice.
-#[test]
-fn threads_that_map_slices_of_one_page_map_it_once_at_a_time() {
-    const THREADS: u32 = 4;
-    let rounds = if cfg!(miri) { 50 } else { 10_000 };
-    let mut random = Random::with_seed_or(71);
-    let allocator = Mapped::under(Visible::OnDemand, &[sliced(M, M, None)], options().with_lock(yielding()));
-    let start = Meeting::of(THREADS);
-    let others = (0..THREADS).map(|_| random.split()).collect::<Vec<_>>();
-    thread::scope(|scope| {
-        for mut random in others {
-            let (allocator, start) = (&allocator, &start);
-            scope.spawn(move || {
-                start.wait();
-                let mut slice = place(allocator, random.within(1, 5000));
-                for _ in 0..rounds {
-                    let times = random.within(1, 3);
-                    (0..times).for_each(|_| assert_eq!(map(allocator, &slice), Ok(place_of(&slice))));
-                    (0..times).for_each(|_| assert_eq!(allocator.unmap(slice.id), Ok(())));
-                    if random.below(20) == 0 {
-                        allocator.free(slice.id).unwrap();
-                        if random.below(3) == 0 {
-                            allocator.trim(0).unwrap();
-                        }
-                        slice = place(allocator, random.within(1, 5000));
-                    }
-                }
-                allocator.free(slice.id).unwrap();
-            });
-        }
-    });
-    let (maps, unmaps) = allocator.device().calls();
-    assert!(maps == unmaps && maps > 10, "{maps} {unmaps}");
-    assert_eq!(allocator.device().mapped(), 0);
-    assert_held(&allocator, &allocator.device().ledger);
-}
-
 /// Never under an allocator that is gone.
 #[test]
 fn an_allocator_does_not_go_away_while_a_page_is_mapped() {
@@ -447,23 +356,4 @@ fn an_allocator_does_not_go_away_while_a_page_is_mapped() {
     allocator.device().in_next_unmap(move |it| assert_eq!(busy(it), [true; 2]));
     allocator.unmap(slice.id).unwrap();
     assert_eq!((busy(&allocator), allocator.device().calls()), ([false; 2], (1, 1)));
-}
-
-/// Drivers may take long for large pages.
-#[test]
-#[ignore = "bug: a thread gives up after a number of back-off steps, and is told Busy"]
-fn a_thread_waits_for_another_that_maps_the_same_page_however_long_that_takes() {
-    let allocator = Mapped::under(Visible::OnDemand, &[sliced(M, M, None)], options().with_lock(yielding()));
-    let slices = [100, 200].map(|size| place(&allocator, size));
-    let begun = Arc::new(Meeting::of(2));
-    let seen = begun.clone();
-    allocator.device().in_next_map(move |_| {
-        seen.wait();
-        thread::sleep(Duration::from_millis(1500));
-    });
-    thread::scope(|scope| {
-        scope.spawn(|| assert_eq!(map(&allocator, &slices[0]), Ok(place_of(&slices[0]))));
-        begun.wait();
-        assert_eq!(map(&allocator, &slices[1]), Ok(place_of(&slices[1])));
-    });
 }

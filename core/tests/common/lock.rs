@@ -94,3 +94,16 @@ pub(crate) fn yielding() -> LockKind {
     // SAFETY: the function ignores its first argument, does not call into slicepool and does not unwind.
     unsafe { LockKind::spin_with(std::ptr::null_mut(), back_off) }
 }
+
+/// A spin lock that sleeps: for threads that wait for what takes long.
+pub(crate) fn sleeping() -> LockKind {
+    unsafe extern "C" fn back_off(_: *mut c_void, attempt: u32) {
+        match attempt {
+            0..4 => slicepool_core::back_off(std::ptr::null_mut(), attempt),
+            4..64 => std::thread::yield_now(),
+            _ => std::thread::sleep(std::time::Duration::from_micros(50)),
+        }
+    }
+    // SAFETY: as in `yielding`.
+    unsafe { LockKind::spin_with(std::ptr::null_mut(), back_off) }
+}

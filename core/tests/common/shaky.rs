@@ -20,12 +20,21 @@ pub(crate) struct Shaky {
     pub(crate) failed: Cell<u64>,
     /// Pages it did not take back.
     pub(crate) kept: Cell<u64>,
+    /// Whether only calls for pages fail.
+    pub(crate) takes_back: Cell<bool>,
 }
 
 impl Shaky {
     pub(crate) fn new() -> Self {
         let zero = || Cell::new(0);
-        Self { ledger: LedgerDevice::new(), failing: Cell::new(None), calls: zero(), failed: zero(), kept: zero() }
+        Self {
+            ledger: LedgerDevice::new(),
+            failing: Cell::new(None),
+            calls: zero(),
+            failed: zero(),
+            kept: zero(),
+            takes_back: Cell::new(false),
+        }
     }
 
     /// From now on calls fail like this, or none does.
@@ -51,7 +60,7 @@ impl Device for Shaky {
     }
 
     fn deallocate(&self, memory: &DeviceMemory) -> Result<(), DeviceError> {
-        if self.fails() {
+        if !self.takes_back.get() && self.fails() {
             self.kept.set(self.kept.get() + 1);
             return Err(DeviceError::Failed(KEPT));
         }

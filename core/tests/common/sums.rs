@@ -1,13 +1,20 @@
 //! What the books must say at any time, whatever there is: persistent slices, slices that wait, pages without memory.
 
 use super::devices::LedgerDevice;
-use slicepool_core::{Allocator, Device, PERSISTENT_POOL, Range, Statistics};
+use slicepool_core::{Allocator, Device, OwnPages, Range, Statistics};
 use std::ops::ControlFlow;
 
-/// Figures of every pool, those of persistent slices last if there has been one.
+/// What stands for the pools of slices with pages of their own, those of persistent ones first.
+fn own_pools<D: Device>(allocator: &Allocator<D>) -> impl Iterator<Item = u32> {
+    let types = 0..allocator.memory_type_count();
+    let kinds = [OwnPages::Persistent, OwnPages::Dedicated, OwnPages::Once];
+    kinds.into_iter().flat_map(move |pages| types.clone().map(move |memory_type| pages.pool(memory_type)))
+}
+
+/// Figures of every pool, those of slices with pages of their own last if there has been one.
 pub(crate) fn parts<D: Device>(allocator: &Allocator<D>) -> Vec<Statistics> {
-    let persistent = allocator.pool_statistics(PERSISTENT_POOL as usize);
-    (0..allocator.pool_count()).filter_map(|index| allocator.pool_statistics(index)).chain(persistent).collect()
+    let own = own_pools(allocator).filter_map(|pool| allocator.pool_statistics(pool as usize));
+    (0..allocator.pool_count()).filter_map(|index| allocator.pool_statistics(index)).chain(own).collect()
 }
 
 /// Every range, in an order that does not depend on that of the walk. Pages without memory cannot be told apart in it.
@@ -84,20 +91,21 @@ pub(crate) fn lasting(figures: Statistics) -> Statistics {
     figures
 }
 
-/// What a refused call must leave as it was: every slice, hole and page. A pool of persistent slices without any is as
-/// good as none.
+/// What a refused call must leave as it was: every slice, hole and page. A pool of slices with pages of their own that has
+/// none is as good as none.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct State {
     pools: Vec<Statistics>,
+    own: Vec<(u32, Statistics)>,
     ranges: Vec<Range>,
 }
 
 impl State {
     pub(crate) fn of<D: Device>(allocator: &Allocator<D>) -> Self {
-        let mut pools: Vec<_> = parts(allocator).into_iter().map(lasting).collect();
-        while pools.len() > allocator.pool_count() && pools.last() == Some(&Statistics::default()) {
-            pools.pop();
-        }
-        Self { pools, ranges: all_ranges(allocator) }
+        let figures = |pool: u32| allocator.pool_statistics(pool as usize).map(lasting);
+        let pools = (0..allocator.pool_count() as u32).filter_map(figures).collect();
+        let own = own_pools(allocator).filter_map(|pool| Some((pool, figures(pool)?)));
+        let own = own.filter(|(_, figures)| *figures != Statistics::default()).collect();
+        Self { pools, own, ranges: all_ranges(allocator) }
     }
 }
