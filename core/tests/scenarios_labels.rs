@@ -225,7 +225,7 @@ fn events_of_a_slice_that_was_freed_still_carry_its_label() {
 fn programs_that_attach_nothing_pay_nothing() {
     for (kind, pool) in KINDS {
         let device = LedgerDevice::new();
-        let allocator = over(&device, &[pool.clone()]);
+        let allocator = over(&device, &[pool]);
         let slices: Vec<_> = (0..50).map(|_| place(&allocator, 1000)).collect();
         let metadata = allocator.statistics().metadata;
         for slice in &slices {
@@ -298,9 +298,9 @@ fn fail_each_host_allocation(
             };
             let before = state();
             if for_ever {
-                host.fail_from(k)
+                host.fail_from(k);
             } else {
-                host.fail_once(k)
+                host.fail_once(k);
             }
             let answer = call(&allocator, &slices);
             let hit = host.refused() != 0;

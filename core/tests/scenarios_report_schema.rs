@@ -68,7 +68,10 @@ impl<'a> Validator<'a> {
             }
             ("const", ..) => rule == value,
             ("enum", Json::List(values), _) => match values.iter().find(|it| *it == value) {
-                Some(found) => self.met.insert(found) || true,
+                Some(found) => {
+                    self.met.insert(found);
+                    true
+                }
                 None => false,
             },
             ("minimum", Json::Number(least), Json::Number(number)) => number >= least,

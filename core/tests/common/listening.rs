@@ -12,6 +12,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
+type After = fn(&Allocator<Listening>);
 type During = dyn Fn(&Allocator<Listening>, &Event) + Send + Sync;
 
 thread_local! {
@@ -48,7 +49,7 @@ pub(crate) struct Listening {
     events: Mutex<Vec<Event>>,
     fill: Mutex<Fill>,
     during: OnceLock<Box<During>>,
-    after_return: Mutex<Option<fn(&Allocator<Listening>)>>,
+    after_return: Mutex<Option<After>>,
 }
 
 impl Listening {
@@ -102,7 +103,7 @@ impl Listening {
     }
 
     /// Runs `after` in the next call that takes a page back, when its handle is free.
-    pub(crate) fn after_next_return(&self, after: fn(&Allocator<Listening>)) {
+    pub(crate) fn after_next_return(&self, after: After) {
         *self.after_return.lock().unwrap() = Some(after);
     }
 
