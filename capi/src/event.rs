@@ -20,7 +20,8 @@ pub const SLICEPOOL_EVENT_PAGE_REFUSED: u32 = 5;
 pub const SLICEPOOL_EVENT_SLICE_ALLOCATED: u32 = 6;
 /// A slice has another size where it lies.
 pub const SLICEPOOL_EVENT_SLICE_RESIZED: u32 = 7;
-/// A slice was freed but waits for the device.
+/// A slice was freed but waits for the device. Told once more if it waits for something else after that, or if overwriting it
+/// has failed.
 pub const SLICEPOOL_EVENT_SLICE_PENDING: u32 = 8;
 /// A slice's memory is free.
 pub const SLICEPOOL_EVENT_SLICE_FREED: u32 = 9;
@@ -45,17 +46,17 @@ pub struct slicepool_event {
     pub sequence: u64,
     /// Of slices: the handle.
     pub id: u64,
-    /// Handle of the page.
+    /// Handle of the page; for OUT_OF_MEMORY UINT64_MAX.
     pub memory: u64,
     /// Bytes from the start of the page.
     pub offset: u64,
     /// Bytes of the slice or page, or those that were asked for.
     pub size: u64,
-    /// Bytes that were asked for by a live slice.
+    /// Bytes that were asked for, of slices that are handed out, resized or leaked; for SIZE_ROUNDED the size before.
     pub requested: u64,
     /// Position of the pool; see slicepool_own_pool().
     pub pool: u32,
-    /// Position of the memory type.
+    /// Position of the memory type; for OUT_OF_MEMORY the first that suited.
     pub memory_type: u32,
     /// Why, for OUT_OF_MEMORY and PAGE_REFUSED.
     pub result: slicepool_result,

@@ -7,8 +7,8 @@ use crate::slice::handle;
 use core::ffi::c_void;
 
 /// Makes a slice visible to the CPU. Pages are mapped as a whole, counted, and mapped only once: each slicepool_map() needs a
-/// slicepool_unmap(), and the last one unmaps the page. Where the device maps its pages for good, this only counts. A
-/// page that goes back is unmapped, whatever its count.
+/// slicepool_unmap(), and the last one unmaps the page. Where the device maps its pages for good, this only counts. A slice
+/// that is freed without leaves its count to the page, which is unmapped when it goes back.
 ///
 /// @param mapped   set to where the slice lies
 /// @param failure  may be NULL

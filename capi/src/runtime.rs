@@ -68,8 +68,10 @@ mod aligned {
 #[global_allocator]
 static ALLOCATOR: CAllocator = CAllocator;
 
-/// Tries after which a waiting thread gives up the CPU.
+/// Tries after which a waiting thread gives up the CPU, and after which it does so for longer: what it waits for is no lock
+/// any more, but another thread's device call.
 const TRIES_BEFORE_YIELD: u32 = 8;
+const TRIES_BEFORE_SLEEP: u32 = 256;
 
 /// The default lock: spins with growing pauses, then lets other threads run.
 pub(crate) fn default_lock() -> LockKind {
@@ -80,7 +82,11 @@ pub(crate) fn default_lock() -> LockKind {
         #[cfg(unix)]
         // SAFETY: takes no argument and cannot fail in a way that matters.
         unsafe {
-            libc::sched_yield();
+            if attempt < TRIES_BEFORE_SLEEP {
+                libc::sched_yield();
+            } else {
+                libc::nanosleep(&libc::timespec { tv_sec: 0, tv_nsec: 50_000 }, core::ptr::null_mut());
+            }
         }
         #[cfg(not(unix))]
         back_off(user_data, attempt);

@@ -17,8 +17,6 @@ pub(crate) struct Clock {
     pub(crate) ageing: Turn,
     /// For the call that gives pages back which others want.
     pub(crate) giving_way: Turn,
-    /// For the call that has slices overwritten which wait for that.
-    pub(crate) attending: Turn,
 }
 
 /// The right to give pages back for one reason, for one call at a time: others, and those that callbacks make, leave it
@@ -56,7 +54,6 @@ impl Clock {
             next_check: zero(),
             ageing: Turn::new(),
             giving_way: Turn::new(),
-            attending: Turn::new(),
         }
     }
 

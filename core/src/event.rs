@@ -17,19 +17,19 @@ pub struct Event {
     pub sequence: u64,
     /// What has happened.
     pub kind: EventKind,
-    /// Index of the pool.
+    /// Index of the pool; of [`EventKind::OutOfMemory`] 0.
     pub pool: u32,
-    /// Index of the memory type.
+    /// Index of the memory type; of [`EventKind::OutOfMemory`] the first that suited.
     pub memory_type: u32,
     /// Of slices: the handle.
     pub id: Option<SliceId>,
-    /// Handle of the page's device memory.
+    /// Handle of the page's device memory; of [`EventKind::OutOfMemory`] `u64::MAX`.
     pub memory: u64,
     /// Bytes from the start of the page; of pages 0.
     pub offset: u64,
     /// Bytes of the slice or page; of [`EventKind::OutOfMemory`], those asked for.
     pub size: u64,
-    /// Bytes that were asked for: of live slices.
+    /// Bytes that were asked for: of slices that are handed out, resized or leaked.
     pub requested: u64,
     /// Why: of [`EventKind::OutOfMemory`] and [`EventKind::PageRefused`].
     pub error: Option<Error>,
@@ -57,7 +57,8 @@ pub enum EventKind {
     SliceAllocated,
     /// A slice has another size where it lies.
     SliceResized,
-    /// A slice was freed but waits for the device.
+    /// A slice was freed but waits for the device. Told once more if it waits for something else after that, or if
+    /// overwriting it has failed.
     SlicePending,
     /// A slice's memory is free.
     SliceFreed,

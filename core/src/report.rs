@@ -330,7 +330,7 @@ impl PoolReport {
         let mut object = Object::begin(out)?;
         if let Some(pages) = own_pages {
             object.text(
-                "slices",
+                "serves",
                 match pages {
                     OwnPages::Persistent => "persistent",
                     OwnPages::Dedicated => "dedicated",

@@ -131,7 +131,6 @@ fn what_is_in_use_can_be_rebuilt_from_the_events_of_one_thread() {
 }
 
 #[test]
-#[ignore = "bug: a scrubbed slice that waits for its filling panics where slices are told of"]
 fn what_is_in_use_can_be_rebuilt_from_the_events_of_one_thread_while_filling_takes_time() {
     play_with_one_thread(true);
 }
@@ -204,7 +203,6 @@ fn what_is_in_use_can_be_rebuilt_from_the_events_of_many_threads() {
 }
 
 #[test]
-#[ignore = "bug: a scrubbed slice that waits for its filling panics where slices are told of"]
 fn what_is_in_use_can_be_rebuilt_from_the_events_of_many_threads_while_filling_takes_time() {
     play_with_many_threads(true);
 }
@@ -259,7 +257,6 @@ fn a_page_whose_handle_comes_again_at_once_has_gone_before() {
 
 /// The same where the device has refused to take it back before.
 #[test]
-#[ignore = "bug: a page that was stuck is told of after it has gone"]
 fn a_page_whose_handle_comes_again_at_once_has_gone_before_also_if_it_was_stuck() {
     let allocator = Listening::under(&[direct(None)], slice_events());
     let slice = place(&allocator, K);
@@ -275,7 +272,6 @@ fn a_page_whose_handle_comes_again_at_once_has_gone_before_also_if_it_was_stuck(
 }
 
 #[test]
-#[ignore = "bug: planned pages are told of as taken, and those that are taken are not told of"]
 fn pages_of_a_dry_run_are_told_of_when_the_device_gives_them() {
     let allocator = Listening::under(&[direct(None)], slice_events().with_dry_run());
     let slices = [K, 2 * K, 3 * K].map(|size| place(&allocator, size));
@@ -292,7 +288,6 @@ fn pages_of_a_dry_run_are_told_of_when_the_device_gives_them() {
 
 /// Only the device knows of it, and the allocator until it is gone.
 #[test]
-#[ignore = "bug: a page that is no good and is not taken back is not told of until it has gone"]
 fn a_page_that_is_no_good_and_that_the_device_does_not_take_back_is_told_of() {
     let allocator = Listening::under(&[direct(None).with_granule(4 * K)], slice_events());
     allocator.device().misalign_next();

@@ -337,7 +337,6 @@ fn who_is_told_may_use_the_whole_interface_but_not_end_the_allocator() {
 // ---- waiting for more than points
 
 #[test]
-#[ignore = "bug: a scrubbed slice that waits for its filling panics where slices are told of"]
 fn a_scrubbed_slice_is_pending_while_it_is_overwritten() {
     let allocator = Listening::under(&[sliced(M, M, None)], options().with_slice_events());
     let slice = allocator.allocate(&Request::new(1000).scrubbed()).unwrap();
@@ -351,7 +350,6 @@ fn a_scrubbed_slice_is_pending_while_it_is_overwritten() {
 }
 
 #[test]
-#[ignore = "bug: what a callback frees together stays pending, and so does what two threads free together"]
 fn what_a_callback_frees_together_is_free_when_all_calls_have_returned() {
     let allocator = Listening::under(&[sliced(M, M, None)], options().with_slice_events());
     let others = [(); 3].map(|()| place(&allocator, 100).id);
@@ -369,7 +367,6 @@ fn what_a_callback_frees_together_is_free_when_all_calls_have_returned() {
 
 /// A device that tries to close the allocator whenever it is told of something, and gives up some time.
 #[test]
-#[ignore = "bug: closing from within an event tells of all leaks again, without end"]
 fn closing_from_within_an_event_is_refused_at_once() {
     type Inner = OnceLock<Weak<Allocator<Closing>>>;
     struct Closing(Listening, Inner, AtomicU64);
@@ -399,7 +396,6 @@ fn closing_from_within_an_event_is_refused_at_once() {
 
 /// Without their margins.
 #[test]
-#[ignore = "bug: slices are told of with their margins"]
 fn slices_are_told_of_as_large_as_they_were_handed_out() {
     let options = options().with_slice_events().with_debugging(Debugging::new(false, 64));
     let allocator = Listening::under(&[sliced(M, M, None)], options);
@@ -411,7 +407,6 @@ fn slices_are_told_of_as_large_as_they_were_handed_out() {
 
 /// The other call has looked for the last time before.
 #[test]
-#[ignore = "bug: what a callback frees together stays pending, and so does what two threads free together"]
 fn what_two_threads_free_together_is_free_when_both_calls_have_returned() {
     let device = Filler::new();
     let allocator = Allocator::try_new(&device, &[sliced(M, M, None)], options().with_lock(yielding())).unwrap();

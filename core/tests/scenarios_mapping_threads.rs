@@ -114,7 +114,6 @@ fn threads_that_map_slices_of_one_page_map_it_once_at_a_time() {
 
 /// Whatever the lock does while it waits.
 #[test]
-#[ignore = "bug: a thread gives up too soon where waiting means to yield"]
 fn a_thread_waits_for_another_that_maps_the_same_page_for_tenths_of_a_second() {
     let allocator = make(yielding());
     let slices = [100, 200].map(|size| place(&allocator, size));

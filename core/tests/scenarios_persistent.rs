@@ -180,7 +180,6 @@ fn the_pool_of_persistent_slices_has_a_name_of_its_own() {
 
 /// Once there is one.
 #[test]
-#[ignore = "bug: two members of the report are called slices"]
 fn the_report_shows_persistent_slices_apart() {
     let device = LedgerDevice::new();
     let allocator = Allocator::try_new(&device, &[sliced(M, M, None)], options()).unwrap();

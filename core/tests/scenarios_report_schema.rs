@@ -239,7 +239,6 @@ fn every_report_has_the_form_that_the_schema_prescribes() {
 }
 
 #[test]
-#[ignore = "bug: two members of the report are called slices"]
 fn every_report_with_pages_of_slices_own_has_the_form_that_the_schema_prescribes() {
     for report in reports(true) {
         assert_eq!(validate(&report), Ok(()));
@@ -248,7 +247,6 @@ fn every_report_with_pages_of_slices_own_has_the_form_that_the_schema_prescribes
 
 /// Every alternative of every member, too.
 #[test]
-#[ignore = "bug: two members of the report are called slices"]
 fn every_member_that_the_schema_describes_occurs_in_some_report() {
     let schema = schema();
     let mut validator = Validator::new(&schema);

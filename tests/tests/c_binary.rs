@@ -93,6 +93,7 @@ fn the_shared_library_imports_next_to_nothing() {
         "free",
         "posix_memalign",
         "sched_yield",
+        "nanosleep",
         "abort",
         "memcpy",
         "memmove",

@@ -147,7 +147,10 @@ impl<D: Device> Allocator<D> {
             Ok(None) => return self.release_and_tell(cell, pool, slot),
             Err(error) => {
                 *refusal = Some(error);
-                return pool.slicer.enqueue_scrub(slot);
+                let event = self.slice_event(EventKind::SlicePending, cell, &pool, slot);
+                pool.slicer.enqueue_scrub(slot);
+                drop(pool);
+                return self.tell(event);
             }
         };
         let tally = pool.tally(&[point]);
@@ -157,7 +160,10 @@ impl<D: Device> Allocator<D> {
             pool.slicer.set_flags(slot, CARE);
         }
         if tally.waits() {
+            let event = self.slice_event(EventKind::SlicePending, cell, &pool, slot);
             pool.wait(slot, &[point], &tally);
+            drop(pool);
+            self.tell(event);
         } else {
             self.release_and_tell(cell, pool, slot);
         }
@@ -179,13 +185,23 @@ impl<D: Device> Allocator<D> {
             // No slice needs anything.
             return;
         }
-        // One call at a time, and callbacks leave it to that one: otherwise those that fail would be tried again by each.
-        let Some(_turn) = self.clock.attending.take() else { return };
-        let waiting = cell.pool.lock().slicer.scrubs();
-        for _ in 0..waiting {
-            let next = cell.pool.lock().slicer.take_scrub();
-            let Some(slot) = next else { return };
-            self.attend(cell, slot, refusal);
+        loop {
+            // One call at a time, and callbacks leave it to that one: otherwise those that fail would be tried again by
+            // each.
+            let Some(turn) = cell.attending.take() else { return };
+            let pool = cell.pool.lock();
+            let (waiting, arrivals) = (pool.slicer.scrubs(), pool.slicer.scrub_arrivals());
+            drop(pool);
+            for _ in 0..waiting {
+                let next = cell.pool.lock().slicer.take_scrub();
+                let Some(slot) = next else { break };
+                self.attend(cell, slot, refusal);
+            }
+            drop(turn);
+            // Whoever has left some to this call meanwhile found the turn taken, so what they left is seen here.
+            if cell.pool.lock().slicer.scrub_arrivals() == arrivals {
+                return;
+            }
         }
     }
 

@@ -5,6 +5,7 @@ use super::short::Wanted;
 use super::{Allocator, Cell, InFlight};
 use crate::device::{Device, DeviceMemory};
 use crate::error::Error;
+use crate::event::EventKind;
 use crate::slice::Slice;
 use crate::slots::SliceId;
 use crate::sync::Ordering;
@@ -100,10 +101,13 @@ impl<D: Device> Allocator<D> {
             Ok(page) if !pool.pages[page].memory.is_mapped() => {
                 pool.pages.release_promise();
                 pool.set_memory(page, memory);
+                let event = self.page_event(EventKind::PageAllocated, cell, &memory);
                 if self.debugs {
                     // Under the lock, so that nobody looks for margins that are not there yet.
                     pool.live_slices_of_page(page).for_each(|slice| self.draw_margin(cell, &slice));
                 }
+                drop(pool);
+                self.tell(event);
                 Ok(())
             }
             other => {
@@ -124,7 +128,11 @@ impl<D: Device> Allocator<D> {
     /// Keeps memory that is of no use and that the device does not take back, for which a record was promised.
     #[cold]
     fn keep_useless(&self, cell: &Cell, memory: DeviceMemory) {
-        cell.pool.lock().keep_refused_memory(memory);
+        let mut pool = cell.pool.lock();
+        pool.keep_refused_memory(memory);
+        let events = self.useless_page_events(cell, &memory);
+        drop(pool);
+        events.into_iter().for_each(|event| self.tell(event));
         self.ledger.lock().note(cell.rules.origin(), |held| held.take_useless(memory.size));
     }
 }

@@ -25,7 +25,8 @@ impl<D: Device> Allocator<D> {
     /// An event about a page, to be made while the pool's lock is held.
     #[cold]
     pub(super) fn page_event(&self, kind: EventKind, cell: &Cell, memory: &DeviceMemory) -> Option<Event> {
-        self.tells.then(|| Event {
+        // Of a dry run's pages the device has not heard.
+        (self.tells && memory.is_mapped()).then(|| Event {
             sequence: self.sequence.next(),
             kind,
             pool: cell.index,
@@ -38,6 +39,12 @@ impl<D: Device> Allocator<D> {
             error: None,
             label: Label::NONE,
         })
+    }
+
+    /// The events of a page that is of no use and not taken back, while the pool's lock is held.
+    #[cold]
+    pub(super) fn useless_page_events(&self, cell: &Cell, memory: &DeviceMemory) -> [Option<Event>; 2] {
+        [EventKind::PageAllocated, EventKind::PageRefused].map(|kind| self.page_event(kind, cell, memory))
     }
 
     /// An event about a slice that is live, claimed or pending, whose pool's lock is held.
@@ -55,8 +62,11 @@ impl<D: Device> Allocator<D> {
             id: Some(slice.id),
             memory: slice.memory,
             offset: slice.offset,
-            size: slice.size,
-            requested: pool.requested(slot),
+            size: slice.size - pool.margin_bytes(),
+            requested: match kind {
+                EventKind::SliceAllocated | EventKind::SliceResized => pool.requested(slot),
+                _ => 0,
+            },
             error: None,
             label: pool.label(slot),
         })

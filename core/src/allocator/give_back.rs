@@ -54,8 +54,9 @@ impl<D: Device> Allocator<D> {
                 let mut pool = cell.pool.lock();
                 let Some(page) = pool.pages.retry_stuck() else { break };
                 let memory = pool.pages[page].memory;
+                let event = self.page_event(EventKind::PageReturned, cell, &memory);
                 drop(pool);
-                self.finish_return(cell, page, &memory, None, refusal);
+                self.finish_return(cell, page, &memory, event, refusal);
             }
         }
     }
@@ -243,7 +244,7 @@ impl<D: Device> Allocator<D> {
         let memory = pool.begin_return(page);
         let mapping = pool.pages.is_mapping(page);
         let unmap = !mapping && pool.pages.forget_mapping(page);
-        let event = if memory.is_mapped() { self.page_event(EventKind::PageReturned, cell, &memory) } else { None };
+        let event = self.page_event(EventKind::PageReturned, cell, &memory);
         self.note_block(cell, false);
         drop(pool);
         self.ledger.lock().note(cell.rules.origin(), Held::begin_return);
@@ -285,8 +286,6 @@ impl<D: Device> Allocator<D> {
         match answer {
             Ok(()) => {
                 pool.returned(page);
-                // One that did not tell when it began to leave does so now.
-                let event = event.or_else(|| self.page_event(EventKind::PageReturned, cell, memory));
                 drop(pool);
                 self.ledger.lock().note(cell.rules.origin(), |held| held.end_return(memory.size));
                 self.discharge(cell, memory.size);

@@ -95,7 +95,9 @@ impl<D: Device> Allocator<D> {
             Page::Kept(memory) => pool.keep_refused_growth(memory),
         }
         self.note_block(cell, false);
+        let events = if let Page::Kept(memory) = &page { self.useless_page_events(cell, memory) } else { [None; 2] };
         drop(pool);
+        events.into_iter().for_each(|event| self.tell(event));
         match page {
             Page::NotReserved => {}
             Page::None | Page::Returned => self.release(cell, bytes),

@@ -114,7 +114,9 @@ impl<D: Device> Allocator<D> {
     /// O(slots), as [`Allocator::walk`].
     #[cold]
     pub fn find(&self, memory: u64, offset: u64) -> Option<Range> {
-        self.find_range(&|range| range.memory == memory && offset.wrapping_sub(range.offset) < range.size)
+        self.find_range(&|range| {
+            range.memory == memory && memory != u64::MAX && offset.wrapping_sub(range.offset) < range.size
+        })
     }
 
     /// [`Allocator::find`] by an address as the device sees it, where it gives addresses.

@@ -15,7 +15,14 @@ impl Cell {
     #[cold]
     pub(super) fn with_rules(rules: Rules, index: u32, tag: u16, options: &AllocatorOptions) -> Result<Self, Error> {
         let pool = Pool::try_new(options.memory, rules, tag)?;
-        Ok(Cell { rules, index, tag, clearing: Turn::new(), pool: Lock::new(options.lock, pool) })
+        Ok(Cell {
+            rules,
+            index,
+            tag,
+            clearing: Turn::new(),
+            attending: Turn::new(),
+            pool: Lock::new(options.lock, pool),
+        })
     }
 }
 

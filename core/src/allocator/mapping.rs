@@ -3,6 +3,7 @@
 use super::{Allocator, Cell, InFlight};
 use crate::device::{CacheRange, Device, DeviceError, DeviceMemory};
 use crate::error::{DeviceFault, Error};
+use crate::event::EventKind;
 use crate::int::{align_down, align_up};
 use crate::pool::Mapping;
 use crate::slots::SliceId;
@@ -14,7 +15,8 @@ const MAPPING_WAIT_STEPS: u32 = 4096;
 impl<D: Device> Allocator<D> {
     /// Makes a slice visible to the CPU: where it lies. Pages are mapped as a whole, counted, and mapped only once: each
     /// [`Allocator::map`] needs an [`Allocator::unmap`], and the last unmaps the page. Where the device maps its pages for
-    /// good, this only counts. A page that goes back is unmapped, whatever its count.
+    /// good, this only counts. A slice that is freed without leaves its count to the page, which is unmapped when it goes
+    /// back.
     ///
     /// Calls [`Device::map`] if the page is not mapped; another thread that maps or unmaps the same page is waited for, some
     /// tenths of a second at most.
@@ -114,9 +116,10 @@ impl<D: Device> Allocator<D> {
         let pool = cell.pool.lock();
         pool.pages.end_mapping(page, ptr::null_mut());
         let leaves = pool.pages.is_leaving(page);
+        let event = if leaves { self.page_event(EventKind::PageReturned, cell, memory) } else { None };
         drop(pool);
         if leaves {
-            self.finish_return(cell, page, memory, None, &mut None);
+            self.finish_return(cell, page, memory, event, &mut None);
         }
     }
 

@@ -89,6 +89,8 @@ struct Cell {
     tag: u16,
     /// For the growth that gives pages back which are in its way.
     clearing: Turn,
+    /// For the call that has slices overwritten which wait for that.
+    attending: Turn,
     pool: Lock<Pool>,
 }
 
@@ -466,6 +468,8 @@ impl<D: Device> Allocator<D> {
     /// been freed if the error came from the device).
     #[cold]
     pub fn close(&self, live: LiveSlices) -> Result<(), Error> {
+        // From within a callback it is refused for that alone.
+        self.can_destroy(LiveSlices::Free)?;
         if self.can_destroy(LiveSlices::Refuse).is_err() {
             self.tell_leaks();
         }

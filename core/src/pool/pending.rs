@@ -108,7 +108,7 @@ impl Pool {
             self.wait(slot, points, &tally);
         } else if self.slicer.needs_care(slot) {
             self.set_pending(slot);
-            self.slicer.enqueue_scrub(slot);
+            self.slicer.enqueue_first_scrub(slot);
         } else {
             self.free_slot_elsewhere(slot, clock);
         }
@@ -149,7 +149,7 @@ impl Pool {
             match self.slicer.take_due(timeline, completed) {
                 Due::Nothing => return Released::All,
                 Due::Partly => {}
-                Due::Slice(slot) if self.slicer.needs_care(slot) => self.slicer.enqueue_scrub(slot),
+                Due::Slice(slot) if self.slicer.needs_care(slot) => self.slicer.enqueue_first_scrub(slot),
                 Due::Slice(slot) => self.release(slot, clock),
             }
         }

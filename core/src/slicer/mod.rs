@@ -84,6 +84,8 @@ pub(crate) struct Slicer {
     /// Pending slices that wait for nothing but to be overwritten, and the last of them.
     scrubs: u32,
     last_scrub: u32,
+    /// Counts those that have come to wait so.
+    scrub_arrivals: u32,
     holes: u32,
     /// Granules in holes, tail and idle pages.
     free: u64,
@@ -127,6 +129,7 @@ impl Slicer {
             timelines: 0,
             scrubs: 0,
             last_scrub: 0,
+            scrub_arrivals: 0,
             holes: 0,
             free: 0,
             needs: if pages == PageKind::Whole { 0 } else { NODES_PER_CUT },

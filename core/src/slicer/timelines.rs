@@ -123,10 +123,10 @@ impl Slicer {
         node.state.set(node.state.get() & !(CARE | SCRUB));
     }
 
-    /// Flags a live slice whose memory something is done with before it is free: [`CARE`] and others.
+    /// Flags a slice that is live or pending, with whose memory something is done before it is free: [`CARE`] and others.
     pub(crate) fn set_flags(&mut self, slot: u32, flags: u32) {
         let node = &self.nodes[slot];
-        debug_assert!(node.is(Kind::Live));
+        debug_assert!(node.is(Kind::Live) || node.is_pending());
         node.state.set(node.state.get() | flags);
     }
 
@@ -191,6 +191,17 @@ impl Slicer {
         node.link_b.set(first);
         self.last_scrub = slot;
         self.scrubs += 1;
+    }
+
+    /// The same for the first time.
+    pub(crate) fn enqueue_first_scrub(&mut self, slot: u32) {
+        self.scrub_arrivals = self.scrub_arrivals.wrapping_add(1);
+        self.enqueue_scrub(slot);
+    }
+
+    /// How many have come to wait so, whatever became of them.
+    pub(crate) fn scrub_arrivals(&self) -> u32 {
+        self.scrub_arrivals
     }
 
     /// The first of them.
