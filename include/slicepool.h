@@ -288,7 +288,7 @@ typedef struct slicepool_heap {
   uint32_t struct_size;
   /** 0. */
   uint32_t reserved;
-  /** Bytes; 0: not known. A request above it is too large, and blocks are an eighth of it at most. */
+  /** Bytes; 0: not known. A request above it is too large, and blocks are an eighth of it at most, but not below 4 MiB. */
   uint64_t size;
   /** Bytes that the allocator may hold of it; 0: as many as the device gives. */
   uint64_t limit;
@@ -346,7 +346,10 @@ typedef struct slicepool_page_request {
   uint32_t pool;
   /** Bytes, never 0. */
   uint64_t size;
-  /** The page's address, or where it has none its mapping, must be a multiple of this, a power of two. */
+  /**
+   * The page's address, or where it has none what `allocate` puts into `mapped`, must be a multiple of this, a power of
+   * two.
+   */
   uint64_t alignment;
   /** Position of the memory type. */
   uint32_t memory_type;
@@ -466,13 +469,19 @@ uint32_t slicepool_sizeof_page_request(void);
 /** A slice has another size where it lies. */
 #define SLICEPOOL_EVENT_SLICE_RESIZED 7
 
-/** A slice was freed but waits for the device. */
+/**
+ * A slice was freed but waits for the device. Told once more if it waits for something else after that, or if overwriting it
+ * has failed.
+ */
 #define SLICEPOOL_EVENT_SLICE_PENDING 8
 
 /** A slice's memory is free. */
 #define SLICEPOOL_EVENT_SLICE_FREED 9
 
-/** A request could not be served. */
+/**
+ * A request was refused with SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY, BUDGET_EXCEEDED, PAGE_COUNT_EXCEEDED or
+ * POOL_CAPACITY_EXCEEDED.
+ */
 #define SLICEPOOL_EVENT_OUT_OF_MEMORY 10
 
 /** A slice is live although the allocator is to be destroyed: told for each, whether that is refused or forced. */
@@ -488,24 +497,25 @@ typedef struct slicepool_event {
   /** A SLICEPOOL_EVENT_ kind. */
   uint32_t kind;
   /**
-   * Rises with everything that happens to an allocator; some numbers are never used. Events of several threads may
+   * Rises with everything that happens to an allocator; some numbers are never used. 0 for SIZE_ROUNDED, which is told
+   * while it is made. Events of several threads may
    * arrive in another order: a log that is sorted by it replays. Has 32 bits, and wraps, where the processor has no
    * atomic numbers of 64.
    */
   uint64_t sequence;
   /** Of slices: the handle. */
   uint64_t id;
-  /** Handle of the page. */
+  /** Handle of the page; for OUT_OF_MEMORY UINT64_MAX. */
   uint64_t memory;
   /** Bytes from the start of the page. */
   uint64_t offset;
   /** Bytes of the slice or page, or those that were asked for. */
   uint64_t size;
-  /** Bytes that were asked for by a live slice. */
+  /** Bytes that were asked for, of slices that are handed out, resized or leaked; for SIZE_ROUNDED the size before. */
   uint64_t requested;
   /** Position of the pool; see slicepool_own_pool(). */
   uint32_t pool;
-  /** Position of the memory type. */
+  /** Position of the memory type; for OUT_OF_MEMORY the first that suited. */
   uint32_t memory_type;
   /** Why, for OUT_OF_MEMORY and PAGE_REFUSED. */
   slicepool_result result;
@@ -1071,8 +1081,8 @@ uint32_t slicepool_sizeof_budget_statistics(void);
 #define SLICEPOOL_ALLOCATOR_DEBUG_FILL 8
 
 /**
- * Requests that are larger than what any pool takes, of the memory type that they come to, have a page of their own, as if
- * they had SLICEPOOL_REQUEST_DEDICATED. Always so with `blocks`.
+ * Requests that no pool takes, of the memory type that they come to, because they are too large for all of them or there is
+ * none for their kind, have a page of their own, as if they had SLICEPOOL_REQUEST_DEDICATED. Always so with `blocks`.
  */
 #define SLICEPOOL_ALLOCATOR_DEDICATED_WHEN_TOO_LARGE 16
 
@@ -1156,7 +1166,7 @@ typedef struct slicepool_allocator_config {
   const slicepool_heap *heaps;
   /**
    * Instead of pools: shared blocks of these sizes in each memory type, and pages of their own for larger requests;
-   * NULL: not so. No block is larger than an eighth of its heap; blocks that hold nothing go back after about 1,024
+   * NULL: not so. No block is larger than an eighth of its heap, or 4 MiB if that is more; blocks that hold nothing go back after about 1,024
    * allocations.
    */
   const slicepool_allocation_sizes *blocks;
@@ -1196,7 +1206,7 @@ slicepool_result slicepool_allocator_create(const slicepool_device *device,
  * Creates an allocator all of whose bookkeeping, and itself, lives in a block of memory that the caller provides. It
  * never asks for more: when the block is full, calls answer SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY until something is freed.
  * How much has to be freed depends: cutting a slice wants some slots to spare whether it needs them or not. A block of
- * slicepool_allocator_bytes_needed() is never full.
+ * slicepool_allocator_bytes_needed() is never full, unless with what that does not count.
  *
  * @param device     as for slicepool_allocator_create()
  * @param config     as for slicepool_allocator_create(); its host must not have `allocate`
@@ -1216,9 +1226,11 @@ slicepool_result slicepool_allocator_create_in(const slicepool_device *device,
 
 /**
  * Bytes of a block for slicepool_allocator_create_in() in which an allocator of this config always has room for its
- * books.
+ * books, as far as they are counted.
  *
- * An upper bound, whichever pools the slices and pages are in and in whatever order they come and go. Not counted:
+ * An upper bound, whichever pools the slices and pages are in and in whatever order they come and go. Not counted: names and
+ * user data; pools of slices with pages of their own (DEDICATED, device_data, PERSISTENT), unless the config has
+ * SLICEPOOL_ALLOCATOR_DEDICATED_WHEN_TOO_LARGE or a persistent_granule;
  * 64 bytes for each slice of a slicepool_allocate_many() while that runs; and one slot of 32 bytes that wears out with
  * every 16.7 million frees of it.
  *
@@ -1303,8 +1315,8 @@ slicepool_result slicepool_cleanup(struct slicepool_allocator *allocator,
  * it goes back to the callback `deallocate` like any other, where `context` can tell it apart.
  *
  * @param pool     position in the list of pools
- * @param memory   as `allocate` fills it in, and its size: of pools whose pages are equal it must be theirs, otherwise a
- *                 multiple of the granule; device_code 0
+ * @param memory   as `allocate` fills it in, and its size: of pools whose pages are equal it must be theirs, of exclusive
+ *                 pages one that the pool takes itself, otherwise a multiple of the granule; device_code 0
  * @param failure  may be NULL
  * @return SLICEPOOL_ERROR_INVALID_ARGUMENT (no such pool, a size that it cannot use, the handle UINT64_MAX),
  *         SLICEPOOL_ERROR_DEVICE_FAILED (not aligned; live already), SLICEPOOL_ERROR_POOL_CAPACITY_EXCEEDED,
@@ -1385,8 +1397,8 @@ uint32_t slicepool_sizeof_allocator_config(void);
 #define SLICEPOOL_REQUEST_DEDICATED 16
 
 /**
- * From memory that is held already: the device is not called, nothing ages, nothing goes back. (What fills a slice, or
- * hears of events, is called all the same.)
+ * From memory that is held already: no callback is called for that, `completed` neither; nothing ages, nothing goes back.
+ * (What fills a slice, or hears of events, is called all the same, and so is the host's memory if the books need some.)
  */
 #define SLICEPOOL_REQUEST_NEVER_GROW 32
 
@@ -1425,7 +1437,7 @@ typedef struct slicepool_request {
   uint32_t pool;
   /**
    * With SLICEPOOL_REQUEST_SEARCH_DEPTH: so many holes of the request's own size class are looked at before a larger hole
-   * is broken or a page taken, and none after that; more packs better and takes longer. Otherwise 0: 2, then 64 before
+   * is broken or a page taken, and after that only what is found in constant time; more packs better and takes longer. Otherwise 0: 2, then 64 before
    * a page is taken, then all before the request is refused.
    */
   uint32_t search_depth;
@@ -1439,8 +1451,8 @@ typedef struct slicepool_request {
   uint32_t forbidden;
   /**
    * A page for itself, for which this is handed to the device as slicepool_page_request.device_data: what an image must be
-   * bound to, a handle to import. It serves once: after the slice was freed it goes back with the next allocation or
-   * trim. Not together with SLICEPOOL_REQUEST_IN_POOL. NULL: not so.
+   * bound to, a handle to import. It serves once: after the slice was freed it goes back with the next allocation, at
+   * most four with each, or a trim. Not together with SLICEPOOL_REQUEST_IN_POOL. NULL: not so.
    */
   void *device_data;
   /** A name for the slice: slicepool_name_set(). NULL: none. */
@@ -1470,9 +1482,9 @@ typedef struct slicepool_slice {
   uint64_t size;
   /** Address of the slice as the device sees it, 0 if the device gives none. */
   uint64_t address;
-  /** Where the CPU sees the slice, NULL if it does not. */
+  /** Where the CPU sees the slice, NULL if the device has not mapped the page for good; see slicepool_map(). */
   void *mapped;
-  /** What was attached to the slice, as slicepool_allocate() and slicepool_slice_get() tell; otherwise NULL. */
+  /** What was attached to the slice, a pointer of the program's; NULL if nothing was. */
   void *user_data;
 } slicepool_slice;
 
@@ -1588,7 +1600,8 @@ slicepool_result slicepool_try_resize(slicepool_allocator *allocator,
 
 /**
  * Whether memory that is held would serve a request now, without the device and without doing it. True at that
- * instant only; slicepool_allocate() may take a page all the same if finding the range takes a long look.
+ * instant only, and exact with SLICEPOOL_REQUEST_NEVER_GROW; other requests may take a page all the same if finding the range
+ * takes a long look, or if an exclusive page would serve that is more than twice as large.
  *
  * @param would_fit  set to 1 or 0
  * @return as slicepool_allocate() for requests that could never be served
@@ -1693,8 +1706,8 @@ slicepool_result slicepool_allocator_user_data(slicepool_allocator *allocator, v
 
 /**
  * Makes a slice visible to the CPU. Pages are mapped as a whole, counted, and mapped only once: each slicepool_map() needs a
- * slicepool_unmap(), and the last one unmaps the page. Where the device maps its pages for good, this only counts. A
- * page that goes back is unmapped, whatever its count.
+ * slicepool_unmap(), and the last one unmaps the page. Where the device maps its pages for good, this only counts. A slice
+ * that is freed without leaves its count to the page, which is unmapped when it goes back.
  *
  * @param mapped   set to where the slice lies
  * @param failure  may be NULL

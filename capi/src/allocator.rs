@@ -92,7 +92,7 @@ pub struct slicepool_allocator_config {
     /// The heaps, by whose positions memory types name them.
     pub heaps: *const slicepool_heap,
     /// Instead of pools: shared blocks of these sizes in each memory type, and pages of their own for larger requests;
-    /// NULL: not so. No block is larger than an eighth of its heap; blocks that hold nothing go back after about 1,024
+    /// NULL: not so. No block is larger than an eighth of its heap, or 4 MiB if that is more; blocks that hold nothing go back after about 1,024
     /// allocations.
     pub blocks: *const slicepool_allocation_sizes,
     /// The pools, in the order in which they are tried.
@@ -226,8 +226,11 @@ impl Plan {
                 Memory::read(config.memory_types, config.memory_type_count, config.heaps, config.heap_count)
             };
         }
-        if config.heap_count != 0 {
+        if config.heap_count != 0 || !config.heaps.is_null() {
             return Err(invalid(c"heap_count", u64::from(config.heap_count)));
+        }
+        if !config.memory_types.is_null() {
+            return Err(invalid(c"memory_type_count", 0));
         }
         let mut memory_type = MemoryType::default();
         if config.max_page != 0 {
@@ -370,7 +373,7 @@ pub unsafe extern "C" fn slicepool_allocator_create(
 /// Creates an allocator all of whose bookkeeping, and itself, lives in a block of memory that the caller provides. It
 /// never asks for more: when the block is full, calls answer SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY until something is freed.
 /// How much has to be freed depends: cutting a slice wants some slots to spare whether it needs them or not. A block of
-/// slicepool_allocator_bytes_needed() is never full.
+/// slicepool_allocator_bytes_needed() is never full, unless with what that does not count.
 ///
 /// @param device     as for slicepool_allocator_create()
 /// @param config     as for slicepool_allocator_create(); its host must not have `allocate`
@@ -402,9 +405,11 @@ pub unsafe extern "C" fn slicepool_allocator_create_in(
 }
 
 /// Bytes of a block for slicepool_allocator_create_in() in which an allocator of this config always has room for its
-/// books.
+/// books, as far as they are counted.
 ///
-/// An upper bound, whichever pools the slices and pages are in and in whatever order they come and go. Not counted:
+/// An upper bound, whichever pools the slices and pages are in and in whatever order they come and go. Not counted: names and
+/// user data; pools of slices with pages of their own (DEDICATED, device_data, PERSISTENT), unless the config has
+/// SLICEPOOL_ALLOCATOR_DEDICATED_WHEN_TOO_LARGE or a persistent_granule;
 /// 64 bytes for each slice of a slicepool_allocate_many() while that runs; and one slot of 32 bytes that wears out with
 /// every 16.7 million frees of it.
 ///

@@ -25,7 +25,8 @@ pub const SLICEPOOL_EVENT_SLICE_RESIZED: u32 = 7;
 pub const SLICEPOOL_EVENT_SLICE_PENDING: u32 = 8;
 /// A slice's memory is free.
 pub const SLICEPOOL_EVENT_SLICE_FREED: u32 = 9;
-/// A request could not be served.
+/// A request was refused with SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY, BUDGET_EXCEEDED, PAGE_COUNT_EXCEEDED or
+/// POOL_CAPACITY_EXCEEDED.
 pub const SLICEPOOL_EVENT_OUT_OF_MEMORY: u32 = 10;
 /// A slice is live although the allocator is to be destroyed: told for each, whether that is refused or forced.
 pub const SLICEPOOL_EVENT_SLICE_LEAKED: u32 = 11;
@@ -40,7 +41,8 @@ pub struct slicepool_event {
     pub struct_size: u32,
     /// A SLICEPOOL_EVENT_ kind.
     pub kind: u32,
-    /// Rises with everything that happens to an allocator; some numbers are never used. Events of several threads may
+    /// Rises with everything that happens to an allocator; some numbers are never used. 0 for SIZE_ROUNDED, which is told
+    /// while it is made. Events of several threads may
     /// arrive in another order: a log that is sorted by it replays. Has 32 bits, and wraps, where the processor has no
     /// atomic numbers of 64.
     pub sequence: u64,

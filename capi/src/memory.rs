@@ -42,7 +42,7 @@ pub struct slicepool_heap {
     pub struct_size: u32,
     /// 0.
     pub reserved: u32,
-    /// Bytes; 0: not known. A request above it is too large, and blocks are an eighth of it at most.
+    /// Bytes; 0: not known. A request above it is too large, and blocks are an eighth of it at most, but not below 4 MiB.
     pub size: u64,
     /// Bytes that the allocator may hold of it; 0: as many as the device gives.
     pub limit: u64,

@@ -15,7 +15,8 @@ pub struct slicepool_page_request {
     pub pool: u32,
     /// Bytes, never 0.
     pub size: u64,
-    /// The page's address, or where it has none its mapping, must be a multiple of this, a power of two.
+    /// The page's address, or where it has none what `allocate` puts into `mapped`, must be a multiple of this, a power of
+    /// two.
     pub alignment: u64,
     /// Position of the memory type.
     pub memory_type: u32,

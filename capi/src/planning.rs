@@ -35,7 +35,7 @@ pub unsafe extern "C" fn slicepool_resolve(
             let inner = slicepool_allocator::get(allocator)?;
             let size = abi::struct_size(slice)?;
             let resolved = inner.resolve(handle(id)?)?;
-            abi::write(slice, size, &slicepool_slice::from(&resolved));
+            abi::write(slice, size, &slicepool_slice::with_user_data(inner, &resolved));
             Ok(())
         })();
         finish_with(outcome, 0, failure)

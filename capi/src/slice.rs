@@ -27,8 +27,8 @@ pub const SLICEPOOL_REQUEST_SCRUB: u32 = 8;
 /// flag, until it is too old (slicepool_allocator_config.dedicated_period) or trimmed. Not together with
 /// SLICEPOOL_REQUEST_IN_POOL.
 pub const SLICEPOOL_REQUEST_DEDICATED: u32 = 16;
-/// From memory that is held already: the device is not called, nothing ages, nothing goes back. (What fills a slice, or
-/// hears of events, is called all the same.)
+/// From memory that is held already: no callback is called for that, `completed` neither; nothing ages, nothing goes back.
+/// (What fills a slice, or hears of events, is called all the same, and so is the host's memory if the books need some.)
 pub const SLICEPOOL_REQUEST_NEVER_GROW: u32 = 32;
 /// Without taking a page that would take the heap above its budget: see slicepool_device.heap_budget.
 pub const SLICEPOOL_REQUEST_WITHIN_BUDGET: u32 = 64;
@@ -100,9 +100,9 @@ pub struct slicepool_slice {
     pub size: u64,
     /// Address of the slice as the device sees it, 0 if the device gives none.
     pub address: u64,
-    /// Where the CPU sees the slice, NULL if it does not.
+    /// Where the CPU sees the slice, NULL if the device has not mapped the page for good; see slicepool_map().
     pub mapped: *mut c_void,
-    /// What was attached to the slice, as slicepool_allocate() and slicepool_slice_get() tell; otherwise NULL.
+    /// What was attached to the slice, a pointer of the program's; NULL if nothing was.
     pub user_data: *mut c_void,
 }
 
@@ -251,6 +251,15 @@ impl From<&Slice> for slicepool_slice {
             mapped: slice.mapped.cast(),
             user_data: ptr::null_mut(),
         }
+    }
+}
+
+impl slicepool_slice {
+    /// A slice with what is attached to it.
+    #[cold]
+    pub(crate) fn with_user_data(inner: &Allocator<CallbackDevice>, slice: &Slice) -> Self {
+        let user_data = inner.get_with_user_data(slice.id).map_or(0, |(_, user_data)| user_data);
+        Self { user_data: pointer(user_data), ..Self::from(slice) }
     }
 }
 
@@ -546,7 +555,7 @@ pub unsafe extern "C" fn slicepool_try_resize(
             let inner = slicepool_allocator::get(allocator)?;
             let out_size = abi::struct_size(slice)?;
             let resized = inner.try_resize(handle(id)?, size)?;
-            abi::write(slice, out_size, &slicepool_slice::from(&resized));
+            abi::write(slice, out_size, &slicepool_slice::with_user_data(inner, &resized));
             Ok(())
         })();
         finish_with(outcome, 0, failure)

@@ -97,7 +97,8 @@ impl Default for MemoryType {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Heap {
-    /// Bytes; `u64::MAX` if that is not known. A request above it is too large, and blocks are an eighth of it at most.
+    /// Bytes; `u64::MAX` if that is not known. A request above it is too large, and blocks are an eighth of it at
+    /// most, but not below 4 MiB.
     pub size: u64,
     /// Bytes that the allocator may hold of it; `None`: as many as the device gives.
     pub limit: Option<u64>,

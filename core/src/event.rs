@@ -62,7 +62,8 @@ pub enum EventKind {
     SlicePending,
     /// A slice's memory is free.
     SliceFreed,
-    /// A request could not be served.
+    /// A request was refused for want of memory: with [`Error::OutOfDeviceMemory`], or because of a budget, a number of pages
+    /// or the cap of a pool.
     OutOfMemory,
     /// A slice is live although the allocator is to be destroyed.
     SliceLeaked,

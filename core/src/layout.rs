@@ -162,7 +162,7 @@ pub fn adaptive_types(memory: &DeviceLayout<'_>) -> Result<PoolList, Error> {
 }
 
 /// Shared blocks for all memory of a device: of each memory type pages that double from the smallest size to the largest of
-/// `sizes`, or to an eighth of the heap; pages for linear and for optimal resources apart if the type's granularity is
+/// `sizes`, or to an eighth of the heap in steps of 4 MiB; pages for linear and for optimal resources apart if the type's granularity is
 /// above the granule. Blocks that hold nothing go back after about 1,024 allocations.
 ///
 /// Requests above the largest block need pages of their own: [`AllocatorOptions::dedicated_when_too_large`].

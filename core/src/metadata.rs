@@ -420,11 +420,19 @@ impl<T> Chunked<T> {
 
     /// The first index at or above `index`.
     pub(crate) fn index_from(&self, index: u32) -> Option<u32> {
+        // Chunks are counted round and round where an index is looked up; here they are not.
+        let chunk = index >> OFFSET_BITS;
+        if chunk >= CHUNKS {
+            return None;
+        }
         if self.get(index).is_some() {
             return Some(index);
         }
-        let next = ((index >> OFFSET_BITS) + 1) << OFFSET_BITS;
-        self.get(next).is_some_and(|_| next > index).then_some(next)
+        if chunk + 1 == CHUNKS {
+            return None;
+        }
+        let next = (chunk + 1) << OFFSET_BITS;
+        self.get(next).map(|_| next)
     }
 }
 
@@ -556,6 +564,9 @@ mod tests {
             assert_eq!(array.get(index), None, "{index}");
         }
         assert_eq!((array.index_from(0), array.index_from(1)), (Some(0), None));
+        // Behind the last chunk there is no first one again.
+        let last = (CHUNKS - 1) << OFFSET_BITS;
+        assert_eq!([last, last | 5, CHUNKS << OFFSET_BITS, u32::MAX].map(|index| array.index_from(index)), [None; 4]);
         for i in 0..16 {
             array.reserve(1).unwrap();
             array.push(i);

@@ -33,7 +33,8 @@ pub struct Statistics {
     pub reserved_peak: u64,
     /// The most `in_use` has been. Of an allocator: the sum over its pools.
     pub in_use_peak: u64,
-    /// Bytes of the largest request that was ever served.
+    /// Bytes of the largest request that was ever served. Like the peaks, it counts slices that were given up again because
+    /// something else about their request has failed.
     pub largest_allocation: u64,
     /// A free range of at least this size exists; the exact largest is a query of its own.
     pub largest_free_bound: u64,
@@ -312,11 +313,11 @@ pub(crate) fn write_type(out: &mut dyn Write, memory_type: &MemoryType, figures:
     object.numbers(&[
         ("heap", u64::from(memory_type.heap)),
         ("properties", u64::from(memory_type.properties)),
-        ("max_page", memory_type.max_page),
         ("alignment", memory_type.alignment),
         ("granularity", memory_type.granularity),
         ("non_coherent_atom", memory_type.non_coherent_atom),
     ])?;
+    object.number("max_page", Some(memory_type.max_page).filter(|&most| most != u64::MAX))?;
     object.truth("host_visible", memory_type.host_visible)?;
     figures.write_members(&mut object)?;
     object.end()

@@ -164,8 +164,11 @@ impl Request {
         Self { device_data: data, ..self.with_flag(flag) }
     }
 
-    /// The same from memory that is held already: the device is not called, nothing ages, nothing goes back.
-    /// (What fills a slice, or hears of events, is called all the same.)
+    /// The same from memory that is held already: the device is not called, not even for what it has completed; nothing ages,
+    /// nothing goes back. (What fills a slice, or hears of events, is called all the same, and so is [`HostMemory`] if the
+    /// books need some.)
+    ///
+    /// [`HostMemory`]: crate::HostMemory
     #[must_use]
     pub const fn never_growing(self) -> Self {
         self.with_flag(NEVER_GROW)
@@ -282,7 +285,7 @@ pub struct Slice {
     pub size: u64,
     /// Address of the slice as the device sees it, 0 if the device gives none.
     pub address: u64,
-    /// Where the CPU sees the slice, NULL if it does not.
+    /// Where the CPU sees the slice, NULL if the device has not mapped the page for good.
     pub mapped: *mut u8,
 }
 

@@ -365,6 +365,28 @@ fn what_a_callback_frees_together_is_free_when_all_calls_have_returned() {
     assert_eq!(allocator.can_destroy(LiveSlices::Refuse), Ok(()));
 }
 
+/// As many as there were at first; and none that has been freed meanwhile.
+#[test]
+fn a_callback_that_allocates_for_each_leaked_slice_or_frees_others_comes_to_an_end() {
+    for frees in [false, true] {
+        let allocator = Listening::under(&[sliced(M, M, None)], options());
+        let slices: Vec<_> = (0..20).map(|_| place(&allocator, 100)).collect();
+        let ids: Vec<_> = slices.iter().map(|slice| slice.id).collect();
+        allocator.device().in_each_event(move |allocator, event| {
+            if event.kind == EventKind::SliceLeaked && frees {
+                ids.iter().filter(|&&id| Some(id) != event.id).for_each(|&id| _ = allocator.free(id));
+            } else if event.kind == EventKind::SliceLeaked {
+                place(allocator, 100);
+            }
+        });
+        allocator.device().take_events();
+        let _ = allocator.close(LiveSlices::Refuse);
+        let told = allocator.device().take_kinds();
+        let leaked = told.iter().filter(|&&kind| kind == EventKind::SliceLeaked).count();
+        assert_eq!(leaked, if frees { 1 } else { 20 }, "{frees}");
+    }
+}
+
 /// A device that tries to close the allocator whenever it is told of something, and gives up some time.
 #[test]
 fn closing_from_within_an_event_is_refused_at_once() {

@@ -7,8 +7,8 @@ use common::random::Random;
 use common::{G, K, M};
 use slicepool_core::layout::PoolList;
 use slicepool_core::{
-    AllocationSizes, AllocatorOptions, DeviceLayout, Error, EventKind, Heap, MemoryType, OwnPages, PoolKinds,
-    PoolOptions, Request, ResourceKind, Slice, layout,
+    AllocationSizes, Allocator, AllocatorOptions, DeviceLayout, Error, EventKind, Heap, MemoryType, OwnPages,
+    PoolKinds, PoolOptions, Request, ResourceKind, Slice, layout,
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -333,6 +333,34 @@ fn what_never_grows_finds_idle_pages_of_the_other_kind_and_would_fit_foresees_th
     assert_eq!((allocator.would_fit(&optimal), allocator.would_grow(&optimal)), (Ok(true), Ok(false)));
     assert_eq!(place(&allocator, &optimal.never_growing()).memory, slice.memory);
     device.arm(false);
+}
+
+/// In the dry run a page of one kind has come to serve the other; under the caps of the plan it does so again.
+#[test]
+fn a_plan_fits_where_pages_have_moved() {
+    let types = [of_granularity(4096)];
+    let memory = DeviceLayout::new(&types, &[]);
+    let sizes = AllocationSizes::new(4 * M, 4 * M).with_max_device_memblock_size(16 * M);
+    let device = Heaps::new(&types);
+    let calls = |allocator: &Over<'_>| {
+        let optimal = |size| Request::new(size).of_kind(ResourceKind::Optimal);
+        let first = allocator.allocate(&Request::new(3 * M)).unwrap();
+        allocator.free(first.id).unwrap();
+        for request in [optimal(3 * M), optimal(8 * M), Request::new(3 * M)] {
+            allocator.allocate(&request).unwrap();
+        }
+    };
+    let pools = layout::blocks(&sizes, &memory).unwrap();
+    let options = AllocatorOptions::default().with_dry_run();
+    let dry = Allocator::with_memory_types(&device, &memory, &pools, options).unwrap();
+    calls(&dry);
+    let plan: Vec<_> = (0..dry.pool_count()).map(|pool| dry.pool_report(pool).unwrap().plan()).collect();
+    let real = Allocator::with_memory_types(&device, &memory, &plan, AllocatorOptions::default()).unwrap();
+    calls(&real);
+    for pool in 0..plan.len() {
+        let peak = |allocator: &Over<'_>| allocator.pool_statistics(pool).unwrap().reserved_peak;
+        assert_eq!(peak(&real), peak(&dry), "{pool}");
+    }
 }
 
 #[test]

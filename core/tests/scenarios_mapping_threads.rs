@@ -112,10 +112,10 @@ fn threads_that_map_slices_of_one_page_map_it_once_at_a_time() {
     assert_held(&allocator, &allocator.device().ledger);
 }
 
-/// Whatever the lock does while it waits.
+/// With a lock that sleeps while it waits.
 #[test]
 fn a_thread_waits_for_another_that_maps_the_same_page_for_tenths_of_a_second() {
-    let allocator = make(yielding());
+    let allocator = make(sleeping());
     let slices = [100, 200].map(|size| place(&allocator, size));
     let begun = Arc::new(Meeting::of(2));
     let seen = begun.clone();

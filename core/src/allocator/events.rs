@@ -97,8 +97,16 @@ impl<D: Device> Allocator<D> {
         if !self.tells {
             return;
         }
+        // A callback that allocates must not make this go on for ever.
+        let mut left = self.statistics().slices;
         let _: ControlFlow<()> = self.walk(|range| {
-            if let Some(id) = range.id {
+            if left == 0 {
+                return ControlFlow::Break(());
+            }
+            // What a callback or another thread has freed meanwhile has no label any more, and does not leak.
+            let live = range.id.and_then(|id| Some((id, self.label(id).ok()?)));
+            if let Some((id, label)) = live {
+                left -= 1;
                 let event = Event {
                     sequence: self.sequence.next(),
                     kind: EventKind::SliceLeaked,
@@ -110,8 +118,7 @@ impl<D: Device> Allocator<D> {
                     size: range.size,
                     requested: range.requested,
                     error: None,
-                    // Freed by another thread meanwhile: then it has no label, and will be told of once more.
-                    label: self.label(id).unwrap_or_default(),
+                    label,
                 };
                 self.tell(Some(event));
             }

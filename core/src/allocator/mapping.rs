@@ -18,8 +18,8 @@ impl<D: Device> Allocator<D> {
     /// good, this only counts. A slice that is freed without leaves its count to the page, which is unmapped when it goes
     /// back.
     ///
-    /// Calls [`Device::map`] if the page is not mapped; another thread that maps or unmaps the same page is waited for, some
-    /// tenths of a second at most.
+    /// Calls [`Device::map`] if the page is not mapped; another thread that maps or unmaps the same page is waited for, 4,096
+    /// back-off steps of the lock at most: with one that sleeps between them, some tenths of a second.
     ///
     /// # Errors
     /// As [`Allocator::get`]; [`Error::NotSupported`] if the device cannot map; [`Error::DeviceFailed`] and

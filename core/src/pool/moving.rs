@@ -25,10 +25,10 @@ impl Pool {
         Ok(())
     }
 
-    /// Whether the cap has room for a page of `bytes`.
+    /// Whether the pool can use a page of `bytes`, and its cap has room for it.
     pub(crate) fn can_adopt(&self, bytes: u64) -> bool {
         let held = self.claimed_bytes().and_then(|held| held.checked_add(bytes));
-        held.is_some_and(|held| held <= self.rules.capacity().unwrap_or(u64::MAX))
+        self.rules.takes_page(bytes) && held.is_some_and(|held| held <= self.rules.capacity().unwrap_or(u64::MAX))
     }
 
     /// Installs a page for which everything has been set aside, and which holds nothing.

@@ -321,11 +321,10 @@ impl Rules {
     /// Whether a page that is idle in a pool with other rules could serve this pool as well.
     pub(crate) fn shares_pages_with(&self, other: &Rules) -> bool {
         let (Kind::Sliced(one), Kind::Sliced(two)) = (&self.kind, &other.kind) else { return false };
-        let same_pages = if one.growth.is_none() || two.growth.is_none() {
-            one.growth.is_none() && two.growth.is_none() && one.page_size == two.page_size
-        } else {
-            self.doubles() == other.doubles() && self.largest_range() == other.largest_range()
-        };
+        // Caps make a difference to how large a page may be that is taken over, not to whether it may.
+        let same_pages = one.growth.is_some() == two.growth.is_some()
+            && self.doubles() == other.doubles()
+            && (one.growth.is_some() || one.page_size == two.page_size);
         same_pages
             && self.kinds != PoolKinds::Both
             && self.kinds != other.kinds

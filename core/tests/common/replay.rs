@@ -66,7 +66,7 @@ impl Replay {
         if kind != EventKind::SliceAllocated {
             let (end, owner, waits) = page.used.remove(&offset).ok_or("nothing is in use there")?;
             let same = owner == id && (end == offset + size || kind == EventKind::SliceResized);
-            if !same || (waits && kind != EventKind::SliceFreed) {
+            if !same || (waits && !matches!(kind, EventKind::SliceFreed | EventKind::SlicePending)) {
                 return Err("another slice is in use there");
             }
         }
