@@ -310,14 +310,13 @@ impl HeapReport {
 #[cold]
 pub(crate) fn write_type(out: &mut dyn Write, memory_type: &MemoryType, figures: &Statistics) -> fmt::Result {
     let mut object = Object::begin(out)?;
+    object.numbers(&[("heap", u64::from(memory_type.heap)), ("properties", u64::from(memory_type.properties))])?;
+    object.number("max_page", Some(memory_type.max_page).filter(|&most| most != u64::MAX))?;
     object.numbers(&[
-        ("heap", u64::from(memory_type.heap)),
-        ("properties", u64::from(memory_type.properties)),
         ("alignment", memory_type.alignment),
         ("granularity", memory_type.granularity),
         ("non_coherent_atom", memory_type.non_coherent_atom),
     ])?;
-    object.number("max_page", Some(memory_type.max_page).filter(|&most| most != u64::MAX))?;
     object.truth("host_visible", memory_type.host_visible)?;
     figures.write_members(&mut object)?;
     object.end()

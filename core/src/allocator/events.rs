@@ -104,18 +104,18 @@ impl<D: Device> Allocator<D> {
                 return ControlFlow::Break(());
             }
             // What a callback or another thread has freed meanwhile has no label any more, and does not leak.
-            let live = range.id.and_then(|id| Some((id, self.label(id).ok()?)));
-            if let Some((id, label)) = live {
+            let live = range.id.and_then(|id| Some((self.get(id).ok()?, self.label(id).ok()?)));
+            if let Some((slice, label)) = live {
                 left -= 1;
                 let event = Event {
                     sequence: self.sequence.next(),
                     kind: EventKind::SliceLeaked,
                     pool: range.pool,
                     memory_type: range.memory_type,
-                    id: Some(id),
+                    id: Some(slice.id),
                     memory: range.memory,
                     offset: range.offset,
-                    size: range.size,
+                    size: slice.size,
                     requested: range.requested,
                     error: None,
                     label,
