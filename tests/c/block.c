@@ -342,9 +342,9 @@ static void a_config_is_refused_alike_with_and_without_a_block(void) {
       config.failure = &failures[call];
       slicepool_pool_options too_large = sliced(4096, 8192, 0, 64);
       switch (c) {
-        case 8: config.flags = 16; break;
+        case 8: config.flags = 64; break;
         case 9: config.page_alignment = 3; break;
-        case 10: config.pool_count = 33; break;
+        case 10: config.pool_count = 257; break;
         case 11: config.pools = NULL; break;
         case 12: config.reserved = 1; break;
         case 13:

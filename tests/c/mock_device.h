@@ -10,7 +10,9 @@
 struct mock_page {
   uint64_t address;
   uint64_t size;
+  uint32_t memory_type;
   bool live;
+  bool mapped; /* by `map` */
 };
 
 struct mock_device {
@@ -32,6 +34,12 @@ struct mock_device {
   int32_t (*on_shortage)(struct mock_device *device, const slicepool_shortage *shortage);
   slicepool_result (*on_fill)(struct mock_device *device, const slicepool_fill_request *request,
                               slicepool_point *point);
+  slicepool_result (*on_budget)(struct mock_device *device, uint32_t heap, slicepool_heap_budget *budget);
+  slicepool_result (*on_map)(struct mock_device *device, const slicepool_device_memory *memory, void **mapped);
+  void (*on_unmap)(struct mock_device *device, const slicepool_device_memory *memory);
+  slicepool_result (*on_flush)(struct mock_device *device, const slicepool_cache_range *range);
+  slicepool_result (*on_invalidate)(struct mock_device *device, const slicepool_cache_range *range);
+  void (*on_event)(struct mock_device *device, const slicepool_event *event);
   /* What it has seen. */
   uint64_t allocate_calls, deallocate_calls;
   uint64_t given, taken;
@@ -39,8 +47,10 @@ struct mock_device {
   uint64_t live, live_peak;
   uint64_t last_size, last_alignment;
   uint64_t sizes[64]; /* of the last calls of allocate: that of call n, which counts from 0, at n % 64 */
-  uint32_t last_pool;
+  uint32_t last_pool, last_type, last_flags;
+  void *last_data;
   uint64_t completed_calls, shortage_calls, fill_calls;
+  uint64_t budget_calls, map_calls, unmap_calls, flush_calls, invalidate_calls, events;
   /* Its pages: handle - MOCK_FIRST_HANDLE is the place here. */
   struct mock_page *pages;
   uint64_t page_count, page_room;
@@ -70,12 +80,16 @@ static inline slicepool_result mock_allocate(void *user_data, const slicepool_pa
   CHECK_EQ(memory->address, 0);
   CHECK_EQ(memory->size, request->size);
   CHECK(memory->mapped == NULL && memory->context == NULL);
+  CHECK(request->reserved == NULL && request->flags <= SLICEPOOL_PAGE_DEDICATED);
   if (device->in_allocate != NULL) device->in_allocate(device);
   CHECK(pthread_mutex_lock(&device->mutex) == 0);
   device->sizes[device->allocate_calls++ % 64] = request->size;
   device->last_size = request->size;
   device->last_alignment = request->alignment;
   device->last_pool = request->pool;
+  device->last_type = request->memory_type;
+  device->last_flags = request->flags;
+  device->last_data = request->device_data;
   bool fails = device->fail_at != 0 && (device->fail_from_then_on ? device->allocate_calls >= device->fail_at
                                                                    : device->allocate_calls == device->fail_at);
   bool full = device->capacity != 0 && device->bytes + request->size > device->capacity;
@@ -93,7 +107,7 @@ static inline slicepool_result mock_allocate(void *user_data, const slicepool_pa
   uint64_t address = (device->next_address + request->alignment - 1) & ~(request->alignment - 1);
   device->next_address = address + request->size + request->alignment;
   address += device->misalign_by;
-  device->pages[place] = (struct mock_page){ address, request->size, true };
+  device->pages[place] = (struct mock_page){ address, request->size, request->memory_type, true, false };
   device->given++;
   device->live++;
   device->bytes += request->size;
@@ -109,10 +123,20 @@ static inline slicepool_result mock_allocate(void *user_data, const slicepool_pa
   return SLICEPOOL_OK;
 }
 
-static inline slicepool_result mock_deallocate(void *user_data, const slicepool_device_memory *memory) {
-  struct mock_device *device = user_data;
+/* What names a page names one that is live, as it was given out. */
+static inline void mock_check_memory(const struct mock_device *device, const slicepool_device_memory *memory) {
+  const uint64_t place = memory->handle - MOCK_FIRST_HANDLE;
   CHECK_EQ(memory->struct_size, sizeof *memory);
   CHECK_EQ(memory->device_code, 0);
+  CHECK(place < device->page_count);
+  CHECK(device->pages[place].live);
+  CHECK_EQ(memory->size, device->pages[place].size);
+  CHECK_EQ(memory->address, device->pages[place].address);
+  CHECK_EQ((uintptr_t)memory->context, place + 1);
+}
+
+static inline slicepool_result mock_deallocate(void *user_data, const slicepool_device_memory *memory) {
+  struct mock_device *device = user_data;
   CHECK(memory->mapped == NULL);
   if (device->in_deallocate != NULL) device->in_deallocate(device);
   CHECK(pthread_mutex_lock(&device->mutex) == 0);
@@ -120,10 +144,8 @@ static inline slicepool_result mock_deallocate(void *user_data, const slicepool_
   uint64_t place = memory->handle - MOCK_FIRST_HANDLE;
   CHECK(place < device->page_count);
   struct mock_page *page = &device->pages[place];
-  CHECK(page->live);
-  CHECK_EQ(memory->size, page->size);
-  CHECK_EQ(memory->address, page->address);
-  CHECK_EQ((uintptr_t)memory->context, place + 1);
+  mock_check_memory(device, memory);
+  CHECK(!page->mapped);
   slicepool_result answer = SLICEPOOL_OK;
   if (device->refusals != 0) {
     device->refusals--;
@@ -176,6 +198,82 @@ static inline slicepool_result mock_fill(void *user_data, const slicepool_fill_r
   return device->on_fill(device, request, point);
 }
 
+static inline slicepool_result mock_heap_budget(void *user_data, uint32_t heap, slicepool_heap_budget *budget) {
+  struct mock_device *device = user_data;
+  CHECK_EQ(budget->struct_size, sizeof *budget);
+  CHECK(budget->reserved == 0 && budget->usage == 0 && budget->budget == UINT64_MAX);
+  __atomic_fetch_add(&device->budget_calls, 1, __ATOMIC_RELAXED);
+  return device->on_budget(device, heap, budget);
+}
+
+/* Pages are mapped while they are live, and once. */
+static inline slicepool_result mock_map(void *user_data, const slicepool_device_memory *memory, void **mapped) {
+  struct mock_device *device = user_data;
+  CHECK(mapped != NULL && *mapped == NULL && memory->mapped == NULL);
+  CHECK(pthread_mutex_lock(&device->mutex) == 0);
+  mock_check_memory(device, memory);
+  bool *is_mapped = &device->pages[memory->handle - MOCK_FIRST_HANDLE].mapped;
+  CHECK(!*is_mapped);
+  *is_mapped = true;
+  device->map_calls++;
+  CHECK(pthread_mutex_unlock(&device->mutex) == 0);
+  slicepool_result result = device->on_map(device, memory, mapped);
+  if (result != SLICEPOOL_OK || *mapped == NULL) {
+    CHECK(pthread_mutex_lock(&device->mutex) == 0);
+    device->pages[memory->handle - MOCK_FIRST_HANDLE].mapped = false;
+    CHECK(pthread_mutex_unlock(&device->mutex) == 0);
+  }
+  return result;
+}
+
+static inline void mock_unmap(void *user_data, const slicepool_device_memory *memory) {
+  struct mock_device *device = user_data;
+  if (device->on_unmap != NULL) device->on_unmap(device, memory);
+  CHECK(pthread_mutex_lock(&device->mutex) == 0);
+  mock_check_memory(device, memory);
+  bool *is_mapped = &device->pages[memory->handle - MOCK_FIRST_HANDLE].mapped;
+  CHECK(*is_mapped);
+  *is_mapped = false;
+  device->unmap_calls++;
+  CHECK(pthread_mutex_unlock(&device->mutex) == 0);
+}
+
+static inline void mock_check_range(struct mock_device *device, const slicepool_cache_range *range) {
+  CHECK_EQ(range->struct_size, sizeof *range);
+  CHECK_EQ(range->reserved, 0);
+  CHECK(pthread_mutex_lock(&device->mutex) == 0);
+  const uint64_t place = range->memory - MOCK_FIRST_HANDLE;
+  CHECK(place < device->page_count && device->pages[place].live);
+  CHECK_EQ((uintptr_t)range->context, place + 1);
+  CHECK(range->mapped == NULL && range->size != 0);
+  CHECK(range->offset < device->pages[place].size && range->size <= device->pages[place].size - range->offset);
+  CHECK(pthread_mutex_unlock(&device->mutex) == 0);
+}
+
+static inline slicepool_result mock_flush(void *user_data, const slicepool_cache_range *range) {
+  struct mock_device *device = user_data;
+  mock_check_range(device, range);
+  __atomic_fetch_add(&device->flush_calls, 1, __ATOMIC_RELAXED);
+  return device->on_flush(device, range);
+}
+
+static inline slicepool_result mock_invalidate(void *user_data, const slicepool_cache_range *range) {
+  struct mock_device *device = user_data;
+  mock_check_range(device, range);
+  __atomic_fetch_add(&device->invalidate_calls, 1, __ATOMIC_RELAXED);
+  return device->on_invalidate(device, range);
+}
+
+static inline void mock_event(void *user_data, const slicepool_event *event) {
+  struct mock_device *device = user_data;
+  CHECK_EQ(event->struct_size, sizeof *event);
+  CHECK(event->kind >= SLICEPOOL_EVENT_PAGE_ALLOCATED && event->kind <= SLICEPOOL_EVENT_SIZE_ROUNDED);
+  CHECK(event->reserved == 0 && event->name != NULL);
+  CHECK(memchr(event->name, 0, SLICEPOOL_MAX_NAME + 1) != NULL);
+  __atomic_fetch_add(&device->events, 1, __ATOMIC_RELAXED);
+  device->on_event(device, event);
+}
+
 static inline slicepool_device mock_table(struct mock_device *device) {
   slicepool_device table = SLICEPOOL_DEVICE_INIT;
   table.user_data = device;
@@ -184,6 +282,12 @@ static inline slicepool_device mock_table(struct mock_device *device) {
   table.completed = device->on_completed == NULL ? NULL : mock_completed;
   table.out_of_memory = device->on_shortage == NULL ? NULL : mock_out_of_memory;
   table.fill = device->on_fill == NULL ? NULL : mock_fill;
+  table.heap_budget = device->on_budget == NULL ? NULL : mock_heap_budget;
+  table.map = device->on_map == NULL ? NULL : mock_map;
+  table.unmap = device->on_map == NULL ? NULL : mock_unmap;
+  table.flush = device->on_flush == NULL ? NULL : mock_flush;
+  table.invalidate = device->on_invalidate == NULL ? NULL : mock_invalidate;
+  table.event = device->on_event == NULL ? NULL : mock_event;
   return table;
 }
 

@@ -3,141 +3,7 @@
  *
  * Prints "callback function" for every call, so that the driver can tell when a function of the header is missing. */
 #include "check.h"
-#include "every_function.h"
-
-#include <signal.h>
-
-/* ---- calling them all */
-
-static const char *running = "nothing";
-
-static void too_slow(int signal_number) {
-  (void)signal_number;
-  static const char text[] = " does not return\n";
-  ssize_t ignored = write(2, running, strlen(running));
-  ignored = write(2, text, sizeof text - 1);
-  (void)ignored;
-  _exit(1);
-}
-
-static void call_everything(const char *callback, struct site *site) {
-  for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
-    running = functions[i].name;
-    alarm(10);
-    const double start = seconds_now();
-    functions[i].call(site);
-    const double took = seconds_now() - start;
-    alarm(0);
-    if (took > 1) FAIL("%s takes %g s in %s", functions[i].name, took, callback);
-    printf("%s %s\n", callback, functions[i].name);
-  }
-}
-
-/* ---- the ways in which callbacks are reached */
-
-static pthread_mutex_t lock_of_hooks;
-
-static void take_lock(void *user_data) { CHECK(pthread_mutex_lock(user_data) == 0); }
-
-static void give_lock(void *user_data) { CHECK(pthread_mutex_unlock(user_data) == 0); }
-
-enum lock { LOCK_SPIN, LOCK_HOOKS, LOCK_NONE };
-
-struct scene {
-  struct mock_device device;
-  struct site site;
-  const char *callback; /* what is called "callback" in the output */
-  bool busy;            /* a callback is making its calls */
-  uint64_t runs;
-  bool watches_others; /* than `allocate`, `deallocate` and `fill` */
-  bool destroying;
-  void (*in_destroy)(struct mock_device *device);
-};
-
-static void on_device_callback(struct mock_device *device) {
-  struct scene *scene = device->hook_data;
-  /* Once is enough: what these calls take and give back calls the device again. */
-  if (scene->busy || scene->runs != 0) return;
-  scene->busy = true;
-  scene->runs++;
-  call_everything(scene->callback, &scene->site);
-  scene->busy = false;
-}
-
-static void on_device_callback(struct mock_device *device);
-
-/* The device has memory again; an allocator that has been refused a page does not ask for one before it is told so. */
-static int32_t on_shortage(struct mock_device *device, const slicepool_shortage *shortage) {
-  struct scene *scene = device->hook_data;
-  if (scene->busy || !scene->watches_others) return SLICEPOOL_SHORTAGE_REFUSE;
-  CHECK_EQ(shortage->size, 4096);
-  device->fail_at = 0;
-  OK(slicepool_trim(scene->site.allocator, UINT64_MAX, NULL));
-  on_device_callback(device);
-  return SLICEPOOL_SHORTAGE_RETRY;
-}
-
-static slicepool_result on_completed(struct mock_device *device, uint32_t timeline, uint64_t *completed) {
-  struct scene *scene = device->hook_data;
-  if (scene->busy || !scene->watches_others) return SLICEPOOL_ERROR_NOT_SUPPORTED;
-  CHECK_EQ(timeline, 5);
-  on_device_callback(device);
-  *completed = 9;
-  return SLICEPOOL_OK;
-}
-
-static slicepool_result on_fill(struct mock_device *device, const slicepool_fill_request *request,
-                                slicepool_point *point) {
-  struct scene *scene = device->hook_data;
-  (void)request;
-  (void)point;
-  if (scene->site.closing || scene->busy) return SLICEPOOL_OK;
-  if (scene->destroying) scene->in_destroy(device);
-  else on_device_callback(device);
-  return SLICEPOOL_OK;
-}
-
-static void set_scene_with(struct scene *scene, const char *callback, enum lock lock, uint32_t flags) {
-  memset(scene, 0, sizeof *scene);
-  mock_init(&scene->device);
-  scene->device.hook_data = scene;
-  scene->device.on_shortage = on_shortage;
-  scene->device.on_completed = on_completed;
-  scene->device.on_fill = on_fill;
-  scene->callback = callback;
-  slicepool_device table = mock_table(&scene->device);
-  slicepool_pool_options pool = sliced(4096, 0, 0, 64);
-  slicepool_host host = SLICEPOOL_HOST_INIT;
-  slicepool_allocator_config config = SLICEPOOL_ALLOCATOR_CONFIG_INIT;
-  config.flags = flags;
-  config.pools = &pool;
-  config.pool_count = 1;
-  if (lock == LOCK_HOOKS) {
-    host.user_data = &lock_of_hooks;
-    host.lock = take_lock;
-    host.unlock = give_lock;
-    config.host = &host;
-  } else if (lock == LOCK_NONE) {
-    config.flags |= SLICEPOOL_ALLOCATOR_EXTERNALLY_SYNCHRONIZED;
-  }
-  OK(slicepool_allocator_create(&table, &config, &scene->site.allocator));
-  scene->site.allocator_inside = true;
-  scene->site.space = create_space(100000, 1);
-  scene->site.id = take(scene->site.allocator, 1024).id;
-}
-
-static void set_scene(struct scene *scene, const char *callback, enum lock lock) {
-  set_scene_with(scene, callback, lock, 0);
-}
-
-static void end_scene(struct scene *scene) {
-  CHECK(scene->runs != 0);
-  scene->device.in_allocate = NULL;
-  scene->device.in_deallocate = NULL;
-  OK(slicepool_free(scene->site.allocator, scene->site.id));
-  OK(slicepool_space_destroy(scene->site.space));
-  finish(scene->site.allocator, &scene->device);
-}
+#include "scene.h"
 
 static void device_allocate_in_allocate(enum lock lock) {
   struct scene scene;
@@ -205,16 +71,6 @@ static void device_deallocate_of_a_misaligned_page(enum lock lock) {
   end_scene(&scene);
 }
 
-/* What the callback needs is made anew, in a page that has not gone back yet. */
-static void on_destroying(struct mock_device *device) {
-  struct scene *scene = device->hook_data;
-  if (scene->busy || scene->runs != 0) return;
-  scene->site.id = take(scene->site.allocator, 1024).id;
-  scene->site.closing = true;
-  on_device_callback(device);
-  OK(slicepool_free(scene->site.allocator, scene->site.id));
-}
-
 static void on_installing(struct mock_device *device) {
   struct scene *scene = device->hook_data;
   if (scene->busy || scene->runs != 0) return;
@@ -222,9 +78,6 @@ static void on_installing(struct mock_device *device) {
   on_device_callback(device);
   OK(slicepool_free(scene->site.allocator, scene->site.id));
 }
-
-/* Another page, so that one is there when the first goes back. */
-static uint64_t take_a_page(struct scene *scene) { return take(scene->site.allocator, 4096).id; }
 
 static void device_deallocate_in_destroy(enum lock lock) {
   struct scene scene;
@@ -399,15 +252,6 @@ static void space_walk_callback(enum lock lock) {
   end_scene(&scene);
 }
 
-#define TESTS_OF(scene)                                                  \
-  static void scene##_with_the_spin_lock(void) { scene(LOCK_SPIN); }     \
-  static void scene##_with_lock_hooks(void) {                            \
-    CHECK(pthread_mutex_init(&lock_of_hooks, NULL) == 0);                \
-    scene(LOCK_HOOKS);                                                   \
-    CHECK(pthread_mutex_destroy(&lock_of_hooks) == 0);                   \
-  }                                                                      \
-  static void scene##_without_a_lock(void) { scene(LOCK_NONE); }
-
 TESTS_OF(device_allocate_in_allocate)
 TESTS_OF(device_allocate_in_allocate_many)
 TESTS_OF(device_deallocate_in_trim)
@@ -426,8 +270,6 @@ TESTS_OF(scrub_in_collect)
 TESTS_OF(scrub_in_forced_destroy)
 TESTS_OF(walk_callback)
 TESTS_OF(space_walk_callback)
-
-#define ALL_OF(scene) TEST(scene##_with_the_spin_lock), TEST(scene##_with_lock_hooks), TEST(scene##_without_a_lock)
 
 static const struct test tests[] = {
   ALL_OF(device_allocate_in_allocate),
@@ -451,10 +293,4 @@ static const struct test tests[] = {
   TEST(a_slice_that_a_callback_of_destroy_takes_is_not_lost),
 };
 
-int main(int argc, char **argv) {
-  struct sigaction action;
-  memset(&action, 0, sizeof action);
-  action.sa_handler = too_slow;
-  CHECK(sigaction(SIGALRM, &action, NULL) == 0);
-  return run_tests(tests, sizeof tests / sizeof *tests, argc, argv);
-}
+SCENE_MAIN(tests)

@@ -2,14 +2,35 @@
 #include "check.h"
 #include "shorthand.h"
 
+static slicepool_result on_budget(struct mock_device *device, uint32_t heap, slicepool_heap_budget *budget) {
+  CHECK_EQ(heap, 0);
+  budget->usage = device->bytes;
+  budget->budget = 300 * MIB;
+  return SLICEPOOL_OK;
+}
+
 int main(void) {
   struct mock_device device;
   mock_init(&device);
+  device.on_budget = on_budget;
   const slicepool_device table = mock_table(&device);
   const slicepool_pool_options pools[5] = { sliced(4096, 1024, 8192, 64), sliced(65536, 0, 0, 256),
                                             ageing(exclusive(1000, 32), 77), direct(5000, 32),
                                             growing(4096, 8192, 32) };
-  slicepool_allocator *allocator = create_over(&table, pools, 5, 4096);
+  slicepool_memory_type type = SLICEPOOL_MEMORY_TYPE_INIT;
+  type.page_alignment = 4096;
+  type.properties = 9;
+  type.flags = SLICEPOOL_MEMORY_TYPE_HOST_VISIBLE;
+  slicepool_heap heap = SLICEPOOL_HEAP_INIT;
+  heap.size = GIB;
+  heap.limit = 512 * MIB;
+  slicepool_allocator_config config = config_for(pools, 5);
+  config.memory_types = &type;
+  config.memory_type_count = 1;
+  config.heaps = &heap;
+  config.heap_count = 1;
+  config.name = "the \"first\" of two\nlines \\ \xC3\xA4";
+  slicepool_allocator *allocator = create_of(&table, config);
   take(allocator, 1000);
   take(allocator, 1000);
   take(allocator, 60000);

@@ -213,6 +213,50 @@ static inline slicepool_result would_fit_with(void *request) {
   return result;
 }
 
+static inline slicepool_result would_grow_with(void *request) {
+  uint32_t grows = 2;
+  slicepool_result result = slicepool_would_grow(world.allocator, request, &grows);
+  CHECK((grows == 2) == (result != SLICEPOOL_OK));
+  return result;
+}
+
+static inline slicepool_result config_pools_with(void *config) {
+  uint32_t count = 0;
+  slicepool_result result = slicepool_config_pools(config, NULL, 0, &count);
+  CHECK((count != 0) == (result == SLICEPOOL_OK));
+  return result;
+}
+
+static inline slicepool_allocator_config config_that_tells(void) {
+  slicepool_allocator_config config = SLICEPOOL_ALLOCATOR_CONFIG_INIT;
+  creation_failure = (slicepool_failure)SLICEPOOL_FAILURE_INIT;
+  config.failure = &creation_failure;
+  return config;
+}
+
+static inline slicepool_result create_with_type(void *memory_type) {
+  slicepool_allocator_config config = config_that_tells();
+  config.memory_types = memory_type;
+  config.memory_type_count = 1;
+  return create_with_config(&config);
+}
+
+static inline slicepool_result create_with_heap(void *heap) {
+  const slicepool_memory_type type = SLICEPOOL_MEMORY_TYPE_INIT;
+  slicepool_allocator_config config = config_that_tells();
+  config.memory_types = &type;
+  config.memory_type_count = 1;
+  config.heaps = heap;
+  config.heap_count = 1;
+  return create_with_config(&config);
+}
+
+static inline slicepool_result create_with_blocks(void *sizes) {
+  slicepool_allocator_config config = config_that_tells();
+  config.blocks = sizes;
+  return create_with_config(&config);
+}
+
 static inline void *host_allocate(void *user_data, uint64_t size, uint64_t alignment) {
   (void)user_data;
   void *memory = NULL;

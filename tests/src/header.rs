@@ -71,7 +71,7 @@ fn read_structs(code: &str, structs: &mut Vec<Struct>) {
         let Some(body) = rest.trim_start().strip_prefix('{') else { continue };
         let Some((body, _)) = body.split_once('}') else { continue };
         let fields = body.split(';').filter_map(|field| {
-            let name = field.trim().rsplit([' ', '*']).next()?;
+            let name = field.trim().rsplit([' ', '*']).next()?.split('[').next()?;
             (!name.is_empty()).then(|| name.to_owned())
         });
         structs.push(Struct { name: name.to_owned(), fields: fields.collect() });
@@ -97,13 +97,13 @@ mod tests {
     fn declarations_of_every_kind_are_found() {
         let text = "/* slicepool_no(void); */\n#ifndef X\n#define X\n/** One. */\n#define A_ONE 1\n#define A_TWO (-2)\n\
             #define B_INIT \\\n  { 0, NULL }\ntypedef int32_t slicepool_result;\ntypedef struct slicepool_opaque \
-            slicepool_opaque;\ntypedef struct slicepool_b {\n  /** Size; always. */\n  uint32_t size;\n  void *at;\n} \
+            slicepool_opaque;\ntypedef struct slicepool_b {\n  /** Size; always. */\n  uint32_t size;\n  int32_t list[32];\n  void *at;\n} \
             slicepool_b;\ntypedef slicepool_result (*slicepool_call_fn)(void *p,\n  int q);\nslicepool_result \
             slicepool_c(struct slicepool_b *b,\n  slicepool_call_fn call);\nuint32_t slicepool_d(void);\n";
         let header = parse(text);
         assert_eq!(header.functions.iter().collect::<Vec<_>>(), ["slicepool_c", "slicepool_d"]);
         assert_eq!(header.structs.len(), 1);
-        assert_eq!(header.structs[0].fields, ["size", "at"]);
+        assert_eq!(header.structs[0].fields, ["size", "list", "at"]);
         let constants: Vec<_> = header.constants.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         assert_eq!(constants, [("A_ONE", "1"), ("A_TWO", "-2")]);
         assert_eq!(header.initialisers, ["B_INIT"]);

@@ -13,7 +13,7 @@ mod header;
 mod suite;
 
 pub use header::{Header, Struct, header};
-pub use suite::{Suite, golden};
+pub use suite::{Suite, assert_every_callback_calls_everything, golden};
 
 /// The root of the repository.
 pub fn root() -> PathBuf {

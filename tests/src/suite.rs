@@ -1,7 +1,7 @@
 //! Programs in C that hold many tests, each of which is a test of its own here.
 
-use crate::{Link, STRICT, compile, library, root, run};
-use std::collections::BTreeSet;
+use crate::{Link, STRICT, compile, header, library, root, run};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{env, fs};
@@ -65,6 +65,22 @@ macro_rules! c_tests {
             $(#[test] $(#[$attribute])* fn $name() { Suite::released($source).run(stringify!($name)); })+
         }
     };
+}
+
+/// Runs a program that prints "callback function" for every call it makes from within a callback; panics if it makes not all
+/// calls from all of so many callbacks.
+pub fn assert_every_callback_calls_everything(source: &'static str, callbacks: usize) {
+    let output = run(&Suite::checked(source).program(&[]), &[], Duration::from_secs(60));
+    let mut called: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+    for line in output.lines().filter(|line| !line.starts_with("ok ")) {
+        let (callback, function) = line.split_once(' ').expect("callback and function");
+        called.entry(callback).or_default().insert(function.to_owned());
+    }
+    let expected = header().functions;
+    assert_eq!(called.len(), callbacks, "{:?}", called.keys());
+    for (callback, functions) in called {
+        assert_eq!(functions, expected, "{callback}");
+    }
 }
 
 /// Compares a text with a file under `tests/golden`, line by line; `BLESS=1` rewrites the file.

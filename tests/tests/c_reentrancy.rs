@@ -1,8 +1,6 @@
 //! Every function called from within every callback: `tests/c/reentrancy.c`.
 
-use slicepool_tests::{Suite, header, run};
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use slicepool_tests::assert_every_callback_calls_everything;
 
 slicepool_tests::c_tests! { "tests/c/reentrancy.c":
     device_allocate_in_allocate_with_the_spin_lock,
@@ -64,16 +62,5 @@ slicepool_tests::c_tests! { "tests/c/reentrancy.c":
 
 #[test]
 fn every_callback_calls_every_function_of_the_header() {
-    let program = Suite::checked("tests/c/reentrancy.c").program(&[]);
-    let output = run(&program, &[], Duration::from_secs(60));
-    let mut called: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
-    for line in output.lines().filter(|line| !line.starts_with("ok ")) {
-        let (callback, function) = line.split_once(' ').expect("callback and function");
-        called.entry(callback).or_default().insert(function.to_owned());
-    }
-    let expected = header().functions;
-    assert_eq!(called.len(), 18, "{:?}", called.keys());
-    for (callback, functions) in called {
-        assert_eq!(functions, expected, "{callback}");
-    }
+    assert_every_callback_calls_everything("tests/c/reentrancy.c", 18);
 }

@@ -55,8 +55,32 @@ fn the_report_is_valid_json_and_says_what_the_figures_say() {
     assert_eq!(pools[4]["max_page_size"], 8192);
     assert_eq!(pools[4]["max_pool_size"], Value::Null);
     assert_eq!(pools[0]["pending_bytes"], 512);
-    let persistent = &report["persistent"];
-    assert_eq!(persistent["granule"], 256);
-    assert_eq!(persistent["in_use_bytes"], 700);
-    assert_eq!(persistent["padding_bytes"], 68);
+    assert_eq!(pools[0]["memory_type"], 0);
+    assert_eq!(pools[0]["kinds"], "both");
+    assert_eq!(pools[0]["min_pages"], 0);
+    assert_eq!(pools[4]["page_growth"], "share");
+    // What cannot be read need not be kept.
+    assert_eq!(report["name"], "the \"first\" of two lines \\ \u{e4}");
+    let own = report["own_pages"].as_array().expect("a list of pools");
+    assert_eq!(own.len(), 1);
+    assert_eq!(own[0]["slices"], "persistent");
+    assert_eq!(own[0]["granule"], 256);
+    assert_eq!(own[0]["in_use_bytes"], 700);
+    assert_eq!(own[0]["padding_bytes"], 68);
+    let heaps = report["heaps"].as_array().expect("a list of heaps");
+    assert_eq!(heaps.len(), 1);
+    assert_eq!(heaps[0]["size"], 1 << 30);
+    assert_eq!(heaps[0]["limit"], 512 << 20);
+    assert_eq!(heaps[0]["device_usage"], 69_632 + 768);
+    assert_eq!(heaps[0]["device_budget"], 300 << 20);
+    assert_eq!(heaps[0]["reserved_bytes"], allocator["reserved_bytes"]);
+    let types = report["memory_types"].as_array().expect("a list of memory types");
+    assert_eq!(types.len(), 1);
+    assert_eq!(types[0]["heap"], 0);
+    assert_eq!(types[0]["properties"], 9);
+    assert_eq!(types[0]["host_visible"], true);
+    assert_eq!(types[0]["alignment"], 4096);
+    assert_eq!(types[0]["granularity"], 1);
+    assert_eq!(types[0]["non_coherent_atom"], 1);
+    assert_eq!(types[0]["in_use_bytes"], allocator["in_use_bytes"]);
 }

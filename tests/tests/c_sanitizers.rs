@@ -63,6 +63,7 @@ programs! { run_under_valgrind:
     valgrind_finds_nothing_in_debugging "tests/c/debugging.c",
     valgrind_finds_nothing_in_mixture "tests/c/mixture.c",
     valgrind_finds_nothing_in_reentrancy "tests/c/reentrancy.c",
+    valgrind_finds_nothing_in_reentrancy_memory "tests/c/reentrancy_memory.c",
 }
 
 const SANITIZE: &[&str] = &["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"];
@@ -134,7 +135,10 @@ programs! { run_sanitized:
     sanitizers_find_nothing_in_debugging "tests/c/debugging.c",
     sanitizers_find_nothing_in_mixture "tests/c/mixture.c",
     sanitizers_find_nothing_in_reentrancy "tests/c/reentrancy.c",
+    sanitizers_find_nothing_in_reentrancy_memory "tests/c/reentrancy_memory.c",
     sanitizers_find_nothing_in_bad_arguments "tests/c/bad_arguments.c",
+    sanitizers_find_nothing_in_bad_handles "tests/c/bad_handles.c",
+    sanitizers_find_nothing_in_bad_nulls "tests/c/bad_nulls.c",
     sanitizers_find_nothing_in_bad_numbers "tests/c/bad_numbers.c",
     sanitizers_find_nothing_in_bad_outputs "tests/c/bad_outputs.c",
     sanitizers_find_nothing_in_bad_structs "tests/c/bad_structs.c",

@@ -1,0 +1,60 @@
+//! Every function called from within the callbacks for memory and events: `tests/c/reentrancy_memory.c`.
+
+use slicepool_tests::assert_every_callback_calls_everything;
+
+slicepool_tests::c_tests! { "tests/c/reentrancy_memory.c":
+    map_in_map_with_the_spin_lock,
+    map_in_map_with_lock_hooks,
+    map_in_map_without_a_lock,
+    unmap_in_unmap_with_the_spin_lock,
+    unmap_in_unmap_with_lock_hooks,
+    unmap_in_unmap_without_a_lock,
+    unmap_in_trim_with_the_spin_lock,
+    unmap_in_trim_with_lock_hooks,
+    unmap_in_trim_without_a_lock,
+    flush_in_flush_with_the_spin_lock,
+    flush_in_flush_with_lock_hooks,
+    flush_in_flush_without_a_lock,
+    invalidate_in_invalidate_with_the_spin_lock,
+    invalidate_in_invalidate_with_lock_hooks,
+    invalidate_in_invalidate_without_a_lock,
+    heap_budget_in_allocate_with_the_spin_lock,
+    heap_budget_in_allocate_with_lock_hooks,
+    heap_budget_in_allocate_without_a_lock,
+    heap_budget_in_heap_statistics_get_with_the_spin_lock,
+    heap_budget_in_heap_statistics_get_with_lock_hooks,
+    heap_budget_in_heap_statistics_get_without_a_lock,
+    event_of_a_page_in_allocate_with_the_spin_lock,
+    event_of_a_page_in_allocate_with_lock_hooks,
+    event_of_a_page_in_allocate_without_a_lock,
+    event_of_a_page_in_trim_with_the_spin_lock,
+    event_of_a_page_in_trim_with_lock_hooks,
+    event_of_a_page_in_trim_without_a_lock,
+    event_of_a_slice_in_allocate_with_the_spin_lock,
+    event_of_a_slice_in_allocate_with_lock_hooks,
+    event_of_a_slice_in_allocate_without_a_lock,
+    event_of_a_slice_in_try_resize_with_the_spin_lock,
+    event_of_a_slice_in_try_resize_with_lock_hooks,
+    event_of_a_slice_in_try_resize_without_a_lock,
+    event_of_a_slice_in_free_after_with_the_spin_lock,
+    event_of_a_slice_in_free_after_with_lock_hooks,
+    event_of_a_slice_in_free_after_without_a_lock,
+    event_of_a_slice_in_collect_with_the_spin_lock,
+    event_of_a_slice_in_collect_with_lock_hooks,
+    event_of_a_slice_in_collect_without_a_lock,
+    event_of_a_shortage_in_allocate_with_the_spin_lock,
+    event_of_a_shortage_in_allocate_with_lock_hooks,
+    event_of_a_shortage_in_allocate_without_a_lock,
+    event_of_a_leak_in_refused_destroy_with_the_spin_lock,
+    event_of_a_leak_in_refused_destroy_with_lock_hooks,
+    event_of_a_leak_in_refused_destroy_without_a_lock,
+    event_of_a_page_in_destroy_with_the_spin_lock,
+    event_of_a_page_in_destroy_with_lock_hooks,
+    event_of_a_page_in_destroy_without_a_lock,
+    a_page_that_is_being_mapped_cannot_be_mapped_from_within,
+}
+
+#[test]
+fn every_callback_calls_every_function_of_the_header() {
+    assert_every_callback_calls_everything("tests/c/reentrancy_memory.c", 16);
+}
