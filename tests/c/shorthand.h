@@ -50,6 +50,26 @@ static inline slicepool_pool_options capped(slicepool_pool_options pool, uint64_
   return pool;
 }
 
+static inline slicepool_memory_type type_in(uint32_t heap, uint32_t properties) {
+  slicepool_memory_type type = SLICEPOOL_MEMORY_TYPE_INIT;
+  type.heap = heap;
+  type.properties = properties;
+  return type;
+}
+
+static inline slicepool_heap heap_of(uint64_t size, uint64_t limit) {
+  slicepool_heap heap = SLICEPOOL_HEAP_INIT;
+  heap.size = size;
+  heap.limit = limit;
+  return heap;
+}
+
+/* The same pool of another memory type. */
+static inline slicepool_pool_options of_type(slicepool_pool_options pool, uint32_t memory_type) {
+  pool.memory_type = memory_type;
+  return pool;
+}
+
 /* What a test cannot do without: says why an allocator does not come to be. */
 static inline slicepool_allocator *create_of(const slicepool_device *table, slicepool_allocator_config config) {
   slicepool_failure failure = SLICEPOOL_FAILURE_INIT;
@@ -242,6 +262,12 @@ static inline slicepool_failure refused_in(slicepool_allocator *allocator, uint3
   return failure;
 }
 
+static inline slicepool_range find_in(slicepool_allocator *allocator, uint64_t memory, uint64_t offset) {
+  slicepool_range range = { .struct_size = sizeof range };
+  OK(slicepool_find(allocator, memory, offset, &range));
+  return range;
+}
+
 static inline slicepool_slice look_up(slicepool_allocator *allocator, uint64_t id) {
   slicepool_slice slice = SLICEPOOL_SLICE_INIT;
   OK(slicepool_slice_get(allocator, id, &slice));
@@ -318,19 +344,45 @@ static inline struct ranges ranges_of(slicepool_allocator *allocator) {
   return ranges;
 }
 
-/* Whether there has been a persistent slice, so that there is a pool of them. */
-static inline bool has_persistent(slicepool_allocator *allocator) {
-  slicepool_pool_options options = SLICEPOOL_POOL_OPTIONS_INIT;
-  return slicepool_pool_options_get(allocator, SLICEPOOL_PERSISTENT_POOL, &options) == SLICEPOOL_OK;
+/* Number of memory types. */
+static inline uint32_t types_of(slicepool_allocator *allocator) {
+  slicepool_statistics figures = SLICEPOOL_STATISTICS_INIT;
+  uint32_t count = 0;
+  while (slicepool_type_statistics_get(allocator, count, &figures) == SLICEPOOL_OK) count++;
+  return count;
 }
 
-/* The figures of the allocator are those of its pools together, that of persistent slices included. */
+enum { POOLS_MAX = 256 + 32 * 3 };
+
+/* The pools of an allocator, those of slices with pages of their own included. */
+static inline uint32_t pools_of(slicepool_allocator *allocator, uint32_t pools[POOLS_MAX]) {
+  uint32_t count = figures_of(allocator).pools;
+  for (uint32_t i = 0; i < count; i++) pools[i] = i;
+  const uint32_t types = types_of(allocator);
+  for (uint32_t i = 0; i < types * 3; i++) {
+    slicepool_pool_options options = SLICEPOOL_POOL_OPTIONS_INIT;
+    const uint32_t pool = slicepool_own_pool(i % 3, i / 3);
+    if (slicepool_pool_options_get(allocator, pool, &options) == SLICEPOOL_OK) pools[count++] = pool;
+  }
+  return count;
+}
+
+/* The figures of the allocator are those of its pools together, and those of its memory types. */
 static inline void check_sums(slicepool_allocator *allocator) {
   const slicepool_statistics all = figures_of(allocator);
   slicepool_statistics sum = SLICEPOOL_STATISTICS_INIT;
-  for (uint32_t pool = 0; pool <= all.pools; pool++) {
-    if (pool == all.pools && !has_persistent(allocator)) continue;
-    const slicepool_statistics part = figures_in(allocator, pool == all.pools ? SLICEPOOL_PERSISTENT_POOL : pool);
+  uint32_t pools[POOLS_MAX];
+  const uint32_t count = pools_of(allocator, pools);
+  uint64_t of_types = 0;
+  for (uint32_t type = 0; type < types_of(allocator); type++) {
+    slicepool_statistics figures = SLICEPOOL_STATISTICS_INIT;
+    OK(slicepool_type_statistics_get(allocator, type, &figures));
+    CHECK_LE(figures.reserved_bytes, figures.reserved_peak_bytes);
+    of_types += figures.reserved_bytes;
+  }
+  CHECK_EQ(of_types, all.reserved_bytes);
+  for (uint32_t i = 0; i < count; i++) {
+    const slicepool_statistics part = figures_in(allocator, pools[i]);
     sum.reserved_bytes += part.reserved_bytes;
     sum.in_use_bytes += part.in_use_bytes;
     sum.padding_bytes += part.padding_bytes;
@@ -383,9 +435,11 @@ static inline void check_sums(slicepool_allocator *allocator) {
 static inline void check_books(slicepool_allocator *allocator, const struct mock_device *device) {
   check_sums(allocator);
   slicepool_statistics figures = figures_of(allocator);
-  slicepool_pool_options options[33];
-  for (uint32_t pool = 0; pool < figures.pools; pool++) options[pool] = options_in(allocator, pool);
-  if (has_persistent(allocator)) options[figures.pools] = options_in(allocator, SLICEPOOL_PERSISTENT_POOL);
+  uint32_t pools[POOLS_MAX];
+  const uint32_t pool_count = pools_of(allocator, pools);
+  slicepool_pool_options *options = calloc(pool_count, sizeof *options);
+  CHECK(options != NULL);
+  for (uint32_t i = 0; i < pool_count; i++) options[i] = options_in(allocator, pools[i]);
   struct ranges ranges = ranges_of(allocator);
   uint64_t in_use = 0, padding = 0, unused = 0, largest = 0, slices = 0, holes = 0, pages = 0, idle = 0;
   uint64_t pending = 0, waiting = 0;
@@ -393,9 +447,11 @@ static inline void check_books(slicepool_allocator *allocator, const struct mock
     const slicepool_range *range = &ranges.list[i];
     const slicepool_range *before = i == 0 || range[-1].memory != range->memory ? NULL : range - 1;
     CHECK(range->size != 0);
-    const bool is_persistent = range->pool == SLICEPOOL_PERSISTENT_POOL;
-    CHECK(range->pool < figures.pools || (is_persistent && has_persistent(allocator)));
-    const slicepool_pool_options *pool = &options[is_persistent ? figures.pools : range->pool];
+    uint32_t place = 0;
+    while (place < pool_count && pools[place] != range->pool) place++;
+    CHECK(place < pool_count);
+    const slicepool_pool_options *pool = &options[place];
+    CHECK_EQ(range->memory_type, pool->memory_type);
     const bool is_free = range->kind == SLICEPOOL_RANGE_FREE;
     CHECK_EQ(range->id != 0, range->kind == SLICEPOOL_RANGE_SLICE);
     CHECK_EQ((range->offset | range->size) & (pool->granule - 1), 0);
@@ -433,6 +489,7 @@ static inline void check_books(slicepool_allocator *allocator, const struct mock
     padding += range->size - range->requested;
   }
   free(ranges.list);
+  free(options);
   CHECK_EQ(figures.slices, slices);
   CHECK_EQ(figures.free_ranges, holes);
   CHECK_EQ(figures.in_use_bytes, in_use);
