@@ -63,7 +63,7 @@ fn the_report_is_valid_json_and_says_what_the_figures_say() {
     assert_eq!(report["name"], "the \"first\" of two lines \\ \u{e4}");
     let own = report["own_pages"].as_array().expect("a list of pools");
     assert_eq!(own.len(), 1);
-    assert_eq!(own[0]["slices"], "persistent");
+    assert_eq!(own[0]["slices"], 1);
     assert_eq!(own[0]["granule"], 256);
     assert_eq!(own[0]["in_use_bytes"], 700);
     assert_eq!(own[0]["padding_bytes"], 68);
