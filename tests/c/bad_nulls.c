@@ -45,7 +45,7 @@ static void null_is_an_error_and_not_a_crash(void) {
   slicepool_allocation_sizes sizes = SLICEPOOL_ALLOCATION_SIZES_INIT;
   slicepool_heap_budget heap_budget = SLICEPOOL_HEAP_BUDGET_INIT;
   slicepool_device_memory memory = SLICEPOOL_DEVICE_MEMORY_INIT;
-  slicepool_range range = { .struct_size = sizeof range };
+  slicepool_range range = SLICEPOOL_RANGE_INIT;
   void *mapped = NULL, *user_data = NULL;
 
   INVALID(slicepool_host_device(NULL));

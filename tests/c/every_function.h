@@ -413,14 +413,14 @@ static void call_slicepool_heap_statistics_get(struct site *site) {
 }
 
 static void call_slicepool_find(struct site *site) {
-  slicepool_range range = { .struct_size = sizeof range };
+  slicepool_range range = SLICEPOOL_RANGE_INIT;
   const slicepool_slice slice = look_up(site->allocator, site->id);
   OK(slicepool_find(site->allocator, slice.memory, slice.offset, &range));
   CHECK(slice.memory == UINT64_MAX || range.id == site->id);
 }
 
 static void call_slicepool_find_address(struct site *site) {
-  slicepool_range range = { .struct_size = sizeof range };
+  slicepool_range range = SLICEPOOL_RANGE_INIT;
   OK(slicepool_find_address(site->allocator, 1, &range));
   CHECK_EQ(range.kind, SLICEPOOL_RANGE_NONE);
 }

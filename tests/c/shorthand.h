@@ -263,7 +263,7 @@ static inline slicepool_failure refused_in(slicepool_allocator *allocator, uint3
 }
 
 static inline slicepool_range find_in(slicepool_allocator *allocator, uint64_t memory, uint64_t offset) {
-  slicepool_range range = { .struct_size = sizeof range };
+  slicepool_range range = SLICEPOOL_RANGE_INIT;
   OK(slicepool_find(allocator, memory, offset, &range));
   return range;
 }
