@@ -68,6 +68,7 @@ programs! { run_under_valgrind:
     valgrind_finds_nothing_in_requests "tests/c/requests.c",
     valgrind_finds_nothing_in_mapping "tests/c/mapping.c",
     valgrind_finds_nothing_in_events "tests/c/events.c",
+    valgrind_finds_nothing_in_labels "tests/c/labels.c",
     valgrind_finds_nothing_in_reentrancy "tests/c/reentrancy.c",
     valgrind_finds_nothing_in_reentrancy_memory "tests/c/reentrancy_memory.c",
 }
@@ -146,6 +147,7 @@ programs! { run_sanitized:
     sanitizers_find_nothing_in_requests "tests/c/requests.c",
     sanitizers_find_nothing_in_mapping "tests/c/mapping.c",
     sanitizers_find_nothing_in_events "tests/c/events.c",
+    sanitizers_find_nothing_in_labels "tests/c/labels.c",
     sanitizers_find_nothing_in_reentrancy "tests/c/reentrancy.c",
     sanitizers_find_nothing_in_reentrancy_memory "tests/c/reentrancy_memory.c",
     sanitizers_find_nothing_in_bad_arguments "tests/c/bad_arguments.c",
