@@ -29,6 +29,29 @@ static slicepool_result fill_pool_figures(void *figures) {
   return slicepool_pool_statistics_get(world.allocator, 0, figures);
 }
 
+static slicepool_result fill_type_figures(void *figures) {
+  return slicepool_type_statistics_get(world.allocator, 0, figures);
+}
+
+static slicepool_result fill_heap_figures(void *figures) {
+  return slicepool_heap_statistics_get(world.allocator, 0, figures, NULL);
+}
+
+static slicepool_result fill_heap_budget(void *budget) {
+  slicepool_statistics figures = SLICEPOOL_STATISTICS_INIT;
+  return slicepool_heap_statistics_get(world.allocator, 0, &figures, budget);
+}
+
+static slicepool_result fill_found(void *range) {
+  return slicepool_find(world.allocator, world.slice.memory, world.slice.offset, range);
+}
+
+static slicepool_result fill_found_by_address(void *range) {
+  return slicepool_find_address(world.allocator, world.slice.address, range);
+}
+
+static slicepool_result fill_adjusted(void *sizes) { return slicepool_allocation_sizes_adjust(NULL, sizes); }
+
 static slicepool_result fill_options(void *pool) { return slicepool_pool_options_get(world.allocator, 0, pool); }
 
 static slicepool_result fill_resolved(void *slice) {
@@ -90,6 +113,33 @@ static slicepool_result fill_resolve_failure(void *failure) {
   return SLICEPOOL_OK;
 }
 
+static slicepool_result fill_adopt_failure(void *failure) {
+  slicepool_device_memory memory = SLICEPOOL_DEVICE_MEMORY_INIT;
+  CHECK_RESULT(slicepool_adopt(world.allocator, 1, &memory, failure), SLICEPOOL_ERROR_INVALID_ARGUMENT);
+  return SLICEPOOL_OK;
+}
+
+static slicepool_result fill_prefill_failure(void *failure) {
+  CHECK_RESULT(slicepool_prefill(world.allocator, 1, 1, failure), SLICEPOOL_ERROR_INVALID_ARGUMENT);
+  return SLICEPOOL_OK;
+}
+
+static slicepool_result fill_map_failure(void *failure) {
+  void *mapped = NULL;
+  CHECK_RESULT(slicepool_map(world.allocator, world.slice.id, &mapped, failure), SLICEPOOL_ERROR_NOT_SUPPORTED);
+  return SLICEPOOL_OK;
+}
+
+static slicepool_result fill_flush_failure(void *failure) {
+  CHECK_RESULT(slicepool_flush(world.allocator, 12345, 0, 1, failure), SLICEPOOL_ERROR_FOREIGN_HANDLE);
+  return SLICEPOOL_OK;
+}
+
+static slicepool_result fill_invalidate_failure(void *failure) {
+  CHECK_RESULT(slicepool_invalidate(world.allocator, 12345, 0, 1, failure), SLICEPOOL_ERROR_FOREIGN_HANDLE);
+  return SLICEPOOL_OK;
+}
+
 static slicepool_result fill_install_failure(void *failure) {
   const slicepool_pool_options pool = sliced(4096, 0, 0, 64);
   CHECK_RESULT(slicepool_install_pools(world.allocator, &pool, 1, failure), SLICEPOOL_ERROR_POOLS_IN_USE);
@@ -127,6 +177,12 @@ static const struct output outputs[] = {
   { "allocate_many", fill_allocated_many, sizeof(slicepool_slice), false },
   { "statistics_get", fill_figures, sizeof(slicepool_statistics), false },
   { "pool_statistics_get", fill_pool_figures, sizeof(slicepool_statistics), false },
+  { "type_statistics_get", fill_type_figures, sizeof(slicepool_statistics), false },
+  { "heap_statistics_get", fill_heap_figures, sizeof(slicepool_statistics), false },
+  { "budget of heap_statistics_get", fill_heap_budget, sizeof(slicepool_heap_budget), false },
+  { "find", fill_found, sizeof(slicepool_range), false },
+  { "find_address", fill_found_by_address, sizeof(slicepool_range), false },
+  { "allocation_sizes_adjust", fill_adjusted, sizeof(slicepool_allocation_sizes), false },
   { "pool_options_get", fill_options, sizeof(slicepool_pool_options), false },
   { "resolve", fill_resolved, sizeof(slicepool_slice), false },
   { "budget_statistics_get", fill_budget_figures, sizeof(slicepool_budget_statistics), false },
@@ -140,6 +196,11 @@ static const struct output outputs[] = {
   { "failure of free_after_many", fill_free_after_many_failure, sizeof(slicepool_failure), true },
   { "failure of collect", fill_collect_failure, sizeof(slicepool_failure), true },
   { "failure of resolve", fill_resolve_failure, sizeof(slicepool_failure), true },
+  { "failure of adopt", fill_adopt_failure, sizeof(slicepool_failure), true },
+  { "failure of prefill", fill_prefill_failure, sizeof(slicepool_failure), true },
+  { "failure of map", fill_map_failure, sizeof(slicepool_failure), true },
+  { "failure of flush", fill_flush_failure, sizeof(slicepool_failure), true },
+  { "failure of invalidate", fill_invalidate_failure, sizeof(slicepool_failure), true },
   { "failure of install_pools", fill_install_failure, sizeof(slicepool_failure), true },
   { "failure of check_margins", fill_margin_failure, sizeof(slicepool_failure), true },
   { "failure of budget_create", fill_budget_failure, sizeof(slicepool_failure), true },
@@ -154,7 +215,8 @@ static void an_out_struct_gets_at_most_what_its_caller_knows(void) {
     const struct output *output = &outputs[i];
     /* A slice without room for its handle could never be freed. */
     const bool is_slice = (output->size == sizeof(slicepool_slice) || output->size == sizeof(slicepool_space_slice)) &&
-                          strcmp(output->name, "host_device") != 0;
+                          output->fill != fill_device && output->fill != fill_found &&
+                          output->fill != fill_found_by_address && output->fill != fill_adjusted;
     if (is_slice) {
       uint64_t too_small = 0;
       const uint32_t eight = 8;
@@ -247,6 +309,9 @@ static void out_parameters_are_untouched_by_a_call_that_fails(void) {
     slicepool_space *space;
     slicepool_budget *budget;
     slicepool_budget_statistics budget_figures;
+    slicepool_range range;
+    slicepool_allocation_sizes sizes;
+    void *pointer;
     uint64_t number;
     uint32_t flag;
     char text[64];
@@ -315,6 +380,24 @@ static void out_parameters_are_untouched_by_a_call_that_fails(void) {
   UNTOUCHED(slicepool_budget_statistics_get(NULL, &out.budget_figures), sizeof out.budget_figures,
             SLICEPOOL_ERROR_INVALID_ARGUMENT);
   UNTOUCHED(slicepool_would_fit(world.allocator, &too_large, &out.flag), 0, SLICEPOOL_ERROR_TOO_LARGE);
+  UNTOUCHED(slicepool_would_grow(world.allocator, &too_large, &out.flag), 0, SLICEPOOL_ERROR_TOO_LARGE);
+  UNTOUCHED(slicepool_map(world.allocator, world.slice.id, &out.pointer, NULL), 0, SLICEPOOL_ERROR_NOT_SUPPORTED);
+  UNTOUCHED(slicepool_name_get(world.allocator, 12345, out.text, sizeof out.text), 0, SLICEPOOL_ERROR_FOREIGN_HANDLE);
+  UNTOUCHED(slicepool_allocator_user_data(NULL, &out.pointer), 0, SLICEPOOL_ERROR_INVALID_ARGUMENT);
+  UNTOUCHED(slicepool_type_statistics_get(world.allocator, 1, &out.figures), sizeof out.figures,
+            SLICEPOOL_ERROR_INVALID_ARGUMENT);
+  UNTOUCHED(slicepool_heap_statistics_get(world.allocator, 1, &out.figures, NULL), sizeof out.figures,
+            SLICEPOOL_ERROR_INVALID_ARGUMENT);
+  UNTOUCHED(slicepool_find(NULL, 0, 0, &out.range), sizeof out.range, SLICEPOOL_ERROR_INVALID_ARGUMENT);
+  UNTOUCHED(slicepool_find_address(NULL, 0, &out.range), sizeof out.range, SLICEPOOL_ERROR_INVALID_ARGUMENT);
+  slicepool_allocation_sizes wrong_sizes = SLICEPOOL_ALLOCATION_SIZES_INIT;
+  wrong_sizes.reserved = 1;
+  UNTOUCHED(slicepool_allocation_sizes_adjust(&wrong_sizes, &out.sizes), sizeof out.sizes,
+            SLICEPOOL_ERROR_INVALID_ARGUMENT);
+  UNTOUCHED(slicepool_memblock_size(&wrong_sizes, 0, 0, &out.number), 0, SLICEPOOL_ERROR_INVALID_ARGUMENT);
+  UNTOUCHED(slicepool_config_pools(&config, &out.pool, 1, &pools_of_layout), sizeof out.pool,
+            SLICEPOOL_ERROR_INVALID_ARGUMENT);
+  UNTOUCHED(slicepool_config_pools(&config, NULL, 0, &out.flag), 0, SLICEPOOL_ERROR_INVALID_ARGUMENT);
   UNTOUCHED(slicepool_largest_free(NULL, &out.number), 0, SLICEPOOL_ERROR_INVALID_ARGUMENT);
   UNTOUCHED(slicepool_statistics_get(NULL, &out.figures), sizeof out.figures, SLICEPOOL_ERROR_INVALID_ARGUMENT);
   UNTOUCHED(slicepool_pool_statistics_get(world.allocator, 1, &out.figures), sizeof out.figures,
@@ -363,6 +446,9 @@ static void a_failure_is_untouched_by_a_call_that_succeeds(void) {
   OK(slicepool_trim(world.allocator, 0, &failure));
   OK(slicepool_cleanup(world.allocator, &failure));
   OK(slicepool_check_margins(world.allocator, &failure));
+  OK(slicepool_prefill(world.allocator, 0, 1, &failure));
+  OK(slicepool_flush(world.allocator, world.slice.id, 0, 1, &failure));
+  OK(slicepool_invalidate(world.allocator, world.slice.id, 0, 1, &failure));
   slicepool_space_slice piece = SLICEPOOL_SPACE_SLICE_INIT;
   OK(slicepool_space_allocate(world.space, 1, 1, &piece, &failure));
   OK(slicepool_space_try_resize(world.space, piece.id, 2, &piece, &failure));
@@ -435,7 +521,18 @@ static void plain_out_parameters_and_arrays_may_end_at_inaccessible_memory(void)
   OK(slicepool_allocate_many(world.allocator, requests, 3, slices));
   for (int i = 0; i < 3; i++) OK(slicepool_free(world.allocator, slices[i].id));
 
-  slicepool_pool_options *pools = before_the_wall(32 * sizeof *pools);
+  OK(slicepool_would_grow(world.allocator, &request, flag));
+  CHECK_EQ(*flag, 0);
+  OK(slicepool_memblock_size(NULL, 0, 0, number));
+  CHECK_EQ(*number, 256 * MIB);
+  void **pointer = before_the_wall(sizeof *pointer);
+  OK(slicepool_allocator_user_data(world.allocator, pointer));
+  CHECK(*pointer == NULL);
+  slicepool_pool_options *pools = before_the_wall(2 * sizeof *pools);
+  pools[0].struct_size = sizeof *pools;
+  OK(slicepool_config_pools(NULL, pools, 2, flag));
+  CHECK(*flag == 2 && pools[1].kind == SLICEPOOL_POOL_SLICED_PAGES && pools[1].struct_size == sizeof *pools);
+  pools = before_the_wall(32 * sizeof *pools);
   for (int i = 0; i < 32; i++) pools[i] = sliced(4096 * ((uint64_t)i + 1), 0, 0, 64);
   slicepool_allocator **allocator = before_the_wall(sizeof *allocator);
   slicepool_allocator_config config = SLICEPOOL_ALLOCATOR_CONFIG_INIT;

@@ -18,6 +18,10 @@ struct input {
     slicepool_space_config space_config;
     slicepool_layout_properties properties;
     slicepool_budget_config budget;
+    slicepool_memory_type type;
+    slicepool_heap heap;
+    slicepool_allocation_sizes sizes;
+    slicepool_device_memory memory;
     unsigned char bytes[512];
   } value;
 };
@@ -61,6 +65,30 @@ static slicepool_result install_with(void *pool) {
   return result;
 }
 
+static slicepool_result adjust_with(void *sizes) {
+  slicepool_allocation_sizes used = SLICEPOOL_ALLOCATION_SIZES_INIT;
+  slicepool_result result = slicepool_allocation_sizes_adjust(sizes, &used);
+  CHECK((used.min_device_memblock_size != 0) == (result == SLICEPOOL_OK));
+  return result;
+}
+
+static slicepool_result memblock_with(void *sizes) {
+  uint64_t bytes = 0;
+  slicepool_result result = slicepool_memblock_size(sizes, 0, 1, &bytes);
+  CHECK((bytes != 0) == (result == SLICEPOOL_OK));
+  return result;
+}
+
+/* By an allocator of its own, which leaves the memory where it is. */
+static slicepool_result adopt_with(void *memory) {
+  slicepool_allocator *allocator = NULL;
+  OK(slicepool_allocator_create(&world.table, &(slicepool_allocator_config)SLICEPOOL_ALLOCATOR_CONFIG_INIT, &allocator));
+  slicepool_result result = slicepool_adopt(allocator, 1, memory, NULL);
+  CHECK_EQ(figures_of(allocator).pages, result == SLICEPOOL_OK);
+  OK(slicepool_allocator_abandon(allocator, 0));
+  return result;
+}
+
 typedef slicepool_result (*layout)(const slicepool_layout_properties *, slicepool_pool_options *, uint32_t, uint32_t *);
 
 static slicepool_result layout_with(layout make, const slicepool_layout_properties *properties) {
@@ -81,7 +109,7 @@ static slicepool_result exclusive_pages_with(void *properties) {
   return layout_with(slicepool_layout_exclusive_pages, properties);
 }
 
-enum { INPUTS = 18 };
+enum { INPUTS = 27 };
 
 static void make_inputs(struct input *inputs) {
   memset(inputs, 0, INPUTS * sizeof *inputs);
@@ -90,6 +118,12 @@ static void make_inputs(struct input *inputs) {
   *input = (struct input){ .name = "device", .call = create_with_device, .size = sizeof(slicepool_device),
                            .with_8_bytes = SLICEPOOL_ERROR_INVALID_ARGUMENT };
   input->value.device = world.table;
+  input->value.device.heap_budget = mock_heap_budget;
+  input->value.device.map = mock_map;
+  input->value.device.unmap = mock_unmap;
+  input->value.device.flush = mock_flush;
+  input->value.device.invalidate = mock_invalidate;
+  input->value.device.event = mock_event;
   *++input = (struct input){ .name = "device for a block", .call = create_in_with_device,
                              .size = sizeof(slicepool_device), .with_8_bytes = SLICEPOOL_ERROR_INVALID_ARGUMENT };
   input->value.device = world.table;
@@ -136,7 +170,50 @@ static void make_inputs(struct input *inputs) {
     input->value.config.pools = &plain_pool;
     input->value.config.host = &plain_host;
     input->value.config.failure = &creation_failure;
+    input->value.config.dedicated_period = 100;
+    input->value.config.name = "a name";
+    input->value.config.user_data = &plain_pool;
   }
+  static slicepool_memory_type some_type = SLICEPOOL_MEMORY_TYPE_INIT;
+  static slicepool_heap some_heap = SLICEPOOL_HEAP_INIT;
+  static slicepool_allocation_sizes some_sizes = SLICEPOOL_ALLOCATION_SIZES_INIT;
+  static const call_with with_types[] = { create_with_config, config_pools_with };
+  static const char *const types_names[] = { "config of types", "config to list" };
+  for (int i = 0; i < 2; i++) {
+    *++input = (struct input){ .name = types_names[i], .call = with_types[i], .size = sizeof(slicepool_allocator_config) };
+    input->value.config = (slicepool_allocator_config)SLICEPOOL_ALLOCATOR_CONFIG_INIT;
+    input->value.config.memory_types = &some_type;
+    input->value.config.memory_type_count = 1;
+    input->value.config.heaps = &some_heap;
+    input->value.config.heap_count = 1;
+    input->value.config.blocks = &some_sizes;
+    input->value.config.failure = &creation_failure;
+  }
+  *++input = (struct input){ .name = "memory type", .call = create_with_type, .size = sizeof(slicepool_memory_type) };
+  input->value.type = some_type;
+  input->value.type.max_page = MIB;
+  input->value.type.page_alignment = 256;
+  input->value.type.granularity = input->value.type.non_coherent_atom = 512;
+  input->value.type.properties = UINT32_MAX;
+  input->value.type.flags = SLICEPOOL_MEMORY_TYPE_HOST_VISIBLE;
+  *++input = (struct input){ .name = "heap", .call = create_with_heap, .size = sizeof(slicepool_heap) };
+  input->value.heap = heap_of(GIB, MIB);
+  static const call_with with_sizes[] = { create_with_blocks, adjust_with, memblock_with };
+  static const char *const sizes_names[] = { "blocks", "sizes to adjust", "sizes of a block" };
+  for (int i = 0; i < 3; i++) {
+    *++input = (struct input){ .name = sizes_names[i], .call = with_sizes[i],
+                               .size = sizeof(slicepool_allocation_sizes) };
+    input->value.sizes = some_sizes;
+    input->value.sizes.min_device_memblock_size = input->value.sizes.min_host_memblock_size = 8 * MIB;
+    input->value.sizes.max_device_memblock_size = input->value.sizes.max_host_memblock_size = 16 * MIB;
+  }
+  *++input = (struct input){ .name = "memory to adopt", .call = adopt_with, .size = sizeof(slicepool_device_memory),
+                             .with_8_bytes = SLICEPOOL_ERROR_INVALID_ARGUMENT };
+  input->value.memory = (slicepool_device_memory)SLICEPOOL_DEVICE_MEMORY_INIT;
+  input->value.memory.handle = 5;
+  input->value.memory.address = MIB;
+  input->value.memory.size = MIB;
+  input->value.memory.mapped = input->value.memory.context = &plain_pool;
 
   static const call_with with_properties[] = { adaptive_with, sub_slices_with, exclusive_pages_with };
   static const char *const layout_names[] = { "properties", "properties of sub-slices", "properties of exclusive pages" };
@@ -156,16 +233,21 @@ static void make_inputs(struct input *inputs) {
                              .with_8_bytes = SLICEPOOL_ERROR_INVALID_ARGUMENT };
   input->value.pool = plain_pool;
 
-  static const call_with with_request[] = { allocate_with, allocate_one_with, would_fit_with };
-  static const char *const names[] = { "request", "request of many", "request for a look" };
+  static const call_with with_request[] = { allocate_with, allocate_one_with, would_fit_with, would_grow_with };
+  static const char *const names[] = { "request", "request of many", "request for a look",
+                                       "request for another look" };
   static slicepool_failure request_failure = SLICEPOOL_FAILURE_INIT;
-  for (int i = 0; i < 3; i++) {
+  for (int i = 0; i < 4; i++) {
     *++input = (struct input){ .name = names[i], .call = with_request[i], .size = sizeof(slicepool_request),
                                .with_8_bytes = SLICEPOOL_ERROR_INVALID_ARGUMENT };
     input->value.request = request_of(1000);
     input->value.request.alignment = 1024;
     input->value.request.flags = SLICEPOOL_REQUEST_IN_POOL;
     input->value.request.failure = &request_failure;
+    input->value.request.memory_types = 1;
+    input->value.request.preferred = UINT32_MAX;
+    input->value.request.name = "a name";
+    input->value.request.user_data = &plain_pool;
   }
 
   *++input = (struct input){ .name = "space config", .call = create_space_with, .size = sizeof(slicepool_space_config),
