@@ -290,6 +290,36 @@ static void linear_and_optimal_resources_share_no_range_of_the_granularity(void)
   CHECK(is_slow() || divide_by > 1 || moved != 0);
 }
 
+static void a_hole_beside_one_kind_of_resources_takes_the_other_beyond_the_range_they_would_share(void) {
+  for (int first = 0; first < 2; first++) {
+    const uint32_t one = first == 0 ? 0 : SLICEPOOL_REQUEST_OPTIMAL, other = SLICEPOOL_REQUEST_OPTIMAL - one;
+    struct mock_device device;
+    mock_init(&device);
+    slicepool_memory_type type = SLICEPOOL_MEMORY_TYPE_INIT;
+    type.granularity = 1024;
+    const slicepool_pool_options pool = sliced(64 * KIB, 0, 0, 64);
+    slicepool_allocator_config config = config_for(&pool, 1);
+    config.memory_types = &type;
+    config.memory_type_count = 1;
+    const slicepool_device table = mock_table(&device);
+    slicepool_allocator *allocator = create_of(&table, config);
+    const slicepool_slice left = take_flagged(allocator, 100, one), hole = take_flagged(allocator, 100, one);
+    const slicepool_slice right = take_flagged(allocator, 100, one);
+    OK(slicepool_free(allocator, hole.id));
+    const slicepool_slice slice = take_flagged(allocator, 100, other), last = take_flagged(allocator, 100, other);
+    const uint64_t ends[2] = { slice.offset + slice.size - 1, last.offset + last.size - 1 };
+    CHECK(slice.memory == left.memory && last.memory == left.memory);
+    for (int i = 0; i < 2; i++) {
+      const slicepool_slice *beside = i == 0 ? &left : &right;
+      CHECK(beside->offset / 1024 != slice.offset / 1024 && beside->offset / 1024 != ends[0] / 1024);
+      CHECK(beside->offset / 1024 != last.offset / 1024 && beside->offset / 1024 != ends[1] / 1024);
+    }
+    const uint64_t ids[4] = { left.id, right.id, slice.id, last.id };
+    OK(slicepool_free_many(allocator, ids, 4, NULL));
+    finish(allocator, &device);
+  }
+}
+
 static void a_page_that_holds_nothing_may_change_its_kind(void) {
   struct mock_device device;
   mock_init(&device);
@@ -335,6 +365,7 @@ static const struct test tests[] = {
   TEST(whether_a_request_would_grow_is_what_it_then_does),
   TEST(a_request_looks_at_so_many_holes_of_its_own_size_as_it_says),
   TEST(linear_and_optimal_resources_share_no_range_of_the_granularity),
+  TEST(a_hole_beside_one_kind_of_resources_takes_the_other_beyond_the_range_they_would_share),
   TEST(a_page_that_holds_nothing_may_change_its_kind),
 };
 

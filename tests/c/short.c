@@ -297,6 +297,26 @@ static void a_smaller_page_is_asked_for_although_a_larger_one_was_refused(void) 
   finish(allocator, &device);
 }
 
+/* One slice that is replaced by a larger one again and again. */
+static void a_program_that_grows_step_by_step_holds_little_more_than_its_peak(void) {
+  static const uint64_t steps[][2] = { { 21, 20 }, { 5, 4 }, { 3, 2 }, { 2, 1 } };
+  for (int s = 0; s < 4; s++) {
+    struct mock_device device;
+    mock_init(&device);
+    slicepool_allocator *allocator = create_adaptive(&device, 0);
+    uint64_t size = MIB, old = take(allocator, size).id;
+    while (size < 2 * GIB) {
+      size = size * steps[s][0] / steps[s][1];
+      const uint64_t next = take(allocator, size).id;
+      OK(slicepool_free(allocator, old));
+      old = next;
+    }
+    CHECK_LE(figures_of(allocator).reserved_bytes * 2, figures_of(allocator).in_use_peak_bytes * 3);
+    OK(slicepool_free(allocator, old));
+    finish(allocator, &device);
+  }
+}
+
 static const struct test tests[] = {
   TEST(an_idle_page_does_not_keep_a_larger_one_from_fitting_under_a_limit),
   TEST(a_limit_of_64_megabytes_holds_eight_slices_of_8_and_two_of_32),
@@ -311,6 +331,7 @@ static const struct test tests[] = {
   TEST(a_device_that_refused_is_asked_again_after_64_failures_and_then_after_twice_as_many),
   TEST(a_page_that_was_given_back_ends_the_pause),
   TEST(a_smaller_page_is_asked_for_although_a_larger_one_was_refused),
+  TEST(a_program_that_grows_step_by_step_holds_little_more_than_its_peak),
 };
 
 TEST_MAIN(tests)

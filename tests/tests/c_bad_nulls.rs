@@ -12,7 +12,8 @@ slicepool_tests::c_tests! { "tests/c/bad_nulls.c":
 /// Functions that take nothing that could be wrong, or to which NULL is fine.
 fn is_harmless(function: &str) -> bool {
     function.starts_with("slicepool_sizeof_")
-        || ["slicepool_version", "slicepool_result_string", "slicepool_own_pool", "slicepool_budget_release"].contains(&function)
+        || ["slicepool_version", "slicepool_result_string", "slicepool_own_pool", "slicepool_budget_release"]
+            .contains(&function)
 }
 
 #[test]

@@ -14,4 +14,5 @@ slicepool_tests::c_tests! { "tests/c/short.c":
     a_device_that_refused_is_asked_again_after_64_failures_and_then_after_twice_as_many,
     a_page_that_was_given_back_ends_the_pause,
     a_smaller_page_is_asked_for_although_a_larger_one_was_refused,
+    a_program_that_grows_step_by_step_holds_little_more_than_its_peak,
 }
