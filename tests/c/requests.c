@@ -126,7 +126,7 @@ static void whether_a_request_would_grow_is_what_it_then_does(void) {
     struct mock_device device;
     slicepool_allocator *allocator = create_one(&device, kind_of(k).pool);
     uint64_t ids[32] = { 0 }, state = (uint64_t)k, grown = 0, served = 0;
-    for (uint64_t step = 0; step < rounds(4000); step++) {
+    for (uint64_t step = 0; step < 200 + rounds(4000); step++) {
       const uint64_t place = random_between(&state, 0, 31), size = random_between(&state, 1, 20000);
       OK(slicepool_free(allocator, ids[place]));
       ids[place] = 0;
