@@ -193,6 +193,31 @@ static void a_request_looks_at_so_many_holes_of_its_own_size_as_it_says(void) {
   CHECK_EQ(place_among_holes(0, 0, &hole, &behind), behind);
 }
 
+/* And no look before a refusal goes deeper. */
+static void a_depth_holds_up_to_the_refusal(void) {
+  struct mock_device device;
+  mock_init(&device);
+  const slicepool_device table = mock_table(&device);
+  const slicepool_pool_options pool = sliced(64 * KIB, 0, 64 * KIB, 64);
+  slicepool_allocator *allocator = create_over(&table, &pool, 1, 8192);
+  slicepool_slice slices[16], slice = SLICEPOOL_SLICE_INIT;
+  for (int i = 0; i < 16; i++) slices[i] = take(allocator, 4096);
+  for (int i = 1; i < 8; i += 2) OK(slicepool_free(allocator, slices[i].id));
+  OK(slicepool_free(allocator, slices[12].id));
+  for (uint32_t depth = 0; depth < 5; depth++) {
+    CHECK_RESULT(try_flagged_aligned(allocator, 4096, 8192, SLICEPOOL_REQUEST_SEARCH_DEPTH, depth, &slice),
+                 SLICEPOOL_ERROR_POOL_CAPACITY_EXCEEDED);
+  }
+  OK(try_flagged_aligned(allocator, 4096, 8192, SLICEPOOL_REQUEST_SEARCH_DEPTH, 5, &slice));
+  CHECK_EQ(slice.offset, slices[12].offset);
+  OK(slicepool_free(allocator, slice.id));
+  /* Others look at all. */
+  OK(try_flagged_aligned(allocator, 4096, 8192, 0, 0, &slice));
+  CHECK_EQ(slice.offset, slices[12].offset);
+  OK(slicepool_allocator_destroy(allocator, SLICEPOOL_DESTROY_FORCE, NULL));
+  mock_end(&device);
+}
+
 /* ---- kinds of resources */
 
 static uint64_t moves;
@@ -364,6 +389,7 @@ static const struct test tests[] = {
   TEST(slices_with_pages_of_their_own_may_be_asked_not_to_grow_too),
   TEST(whether_a_request_would_grow_is_what_it_then_does),
   TEST(a_request_looks_at_so_many_holes_of_its_own_size_as_it_says),
+  TEST(a_depth_holds_up_to_the_refusal),
   TEST(linear_and_optimal_resources_share_no_range_of_the_granularity),
   TEST(a_hole_beside_one_kind_of_resources_takes_the_other_beyond_the_range_they_would_share),
   TEST(a_page_that_holds_nothing_may_change_its_kind),
