@@ -240,7 +240,7 @@ static void every_slice_that_is_live_at_the_end_is_told_whether_that_is_refused_
     enum { SLICES = 60 };
     slicepool_slice slices[SLICES];
     uint32_t in_pool[SLICES];
-    char names[SLICES][16];
+    char names[SLICES][24];
     for (int i = 0; i < SLICES; i++) {
       snprintf(names[i], sizeof names[i], "slice %d", i);
       slices[i] = take_labelled(allocator, (uint64_t)i % 3 == 0 ? 2000 : 100 + (uint64_t)i, names[i], names[i]);

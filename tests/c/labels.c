@@ -201,7 +201,7 @@ static void slices_of_a_batch_have_names_of_their_own(void) {
   enum { COUNT = 300 };
   static slicepool_request requests[COUNT];
   static slicepool_slice slices[COUNT];
-  static char names[COUNT][16];
+  static char names[COUNT][24];
   uint64_t ids[COUNT];
   for (int i = 0; i < COUNT; i++) {
     snprintf(names[i], sizeof names[i], "number %d", i);
@@ -241,7 +241,7 @@ static int name_until_the_block_is_full(uint64_t bytes) {
   int named = 0;
   for (int i = 0; i < CROWD; i++) ids[i] = take(allocator, 64).id;
   while (named < CROWD) {
-    char name[16];
+    char name[24];
     snprintf(name, sizeof name, "%d", named + 1);
     const slicepool_result result = slicepool_name_set(allocator, ids[named], name);
     if (result != SLICEPOOL_OK) {
@@ -262,7 +262,7 @@ static int name_until_the_block_is_full(uint64_t bytes) {
     CHECK_EQ(figures_of(allocator).slices, CROWD);
   }
   for (int i = 0; i < named; i++) {
-    char name[16];
+    char name[24];
     snprintf(name, sizeof name, "%d", i + 1);
     check_name(allocator, ids[i], name);
   }
