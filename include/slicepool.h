@@ -444,6 +444,9 @@ uint32_t slicepool_sizeof_device_memory(void);
 /** sizeof(slicepool_page_request) as the library sees it, for bindings. */
 uint32_t slicepool_sizeof_page_request(void);
 
+/** sizeof(slicepool_cache_range) as the library sees it, for bindings. */
+uint32_t slicepool_sizeof_cache_range(void);
+
 /* --------------------------------------------------------------------------------------------------------------------
  * Events
  * -------------------------------------------------------------------------------------------------------------------- */
@@ -529,6 +532,9 @@ typedef struct slicepool_event {
 
 /** Is told what has happened; for logs and traces. */
 typedef void (*slicepool_device_event_fn)(void *user_data, const struct slicepool_event *event);
+
+/** sizeof(slicepool_event) as the library sees it, for bindings. */
+uint32_t slicepool_sizeof_event(void);
 
 /* --------------------------------------------------------------------------------------------------------------------
  * Device
@@ -1347,8 +1353,8 @@ slicepool_result slicepool_prefill(struct slicepool_allocator *allocator,
                                    slicepool_failure *failure);
 
 /**
- * The pools that an allocator of this config would have: those of `blocks`, or adaptive ones for each memory type, or those
- * it names. Change them as you like and name them in its stead.
+ * The pools that an allocator of this config would have, as slicepool_pool_options_get() tells: those of `blocks`, or adaptive
+ * ones for each memory type, or those it names. Change them as you like and name them in its stead.
  *
  * @param config  as for slicepool_allocator_create()
  * @param pools   `capacity` structs, of which the first has its struct_size set; written only if the whole list fits; may

@@ -623,8 +623,8 @@ pub unsafe extern "C" fn slicepool_prefill(
     }
 }
 
-/// The pools that an allocator of this config would have: those of `blocks`, or adaptive ones for each memory type, or those
-/// it names. Change them as you like and name them in its stead.
+/// The pools that an allocator of this config would have, as slicepool_pool_options_get() tells: those of `blocks`, or adaptive
+/// ones for each memory type, or those it names. Change them as you like and name them in its stead.
 ///
 /// @param config  as for slicepool_allocator_create()
 /// @param pools   `capacity` structs, of which the first has its struct_size set; written only if the whole list fits; may
@@ -649,7 +649,17 @@ pub unsafe extern "C" fn slicepool_config_pools(
         let outcome = (|| {
             let plan = Plan::read(&config)?;
             plan.memory.layout().check()?;
-            plan.with_pools(|_, source| write_pools(source.count, source.pool, pools, capacity, count))
+            plan.with_pools(|memory, source| {
+                let in_effect = |i| {
+                    let pool = (source.pool)(i)?;
+                    let refused = Error::InvalidArgument { field: c"memory_type", value: u64::from(pool.memory_type) };
+                    let memory_type = memory.types.get(pool.memory_type as usize).ok_or(refused)?;
+                    pool.in_effect(&memory.in_effect(memory_type))
+                };
+                // All of them, also where none is written.
+                (0..source.count).try_for_each(|i| in_effect(i).map(|_| ()))?;
+                write_pools(source.count, &in_effect, pools, capacity, count)
+            })
         })();
         finish_with(outcome, 0, config.failure)
     }

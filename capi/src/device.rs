@@ -208,12 +208,12 @@ impl CallbackDevice {
         if device.reserved != 0 {
             return Err(invalid(c"reserved", u64::from(device.reserved)));
         }
-        for (name, is_there, other_is) in [
-            (c"map", device.map.is_some(), device.unmap.is_some()),
-            (c"flush", device.flush.is_some(), device.invalidate.is_some()),
+        for (name, is_there, other, other_is) in [
+            (c"map", device.map.is_some(), c"unmap", device.unmap.is_some()),
+            (c"flush", device.flush.is_some(), c"invalidate", device.invalidate.is_some()),
         ] {
             if is_there != other_is {
-                return Err(invalid(name, u64::from(is_there)));
+                return Err(invalid(if is_there { other } else { name }, 0));
             }
         }
         Ok(Self {

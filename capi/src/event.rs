@@ -147,8 +147,8 @@ pub(crate) unsafe fn tell_rounded(
         used.max_host_memblock_size(),
     ];
     for (asked, used) in asked.into_iter().zip(used) {
-        // One that was clamped is no multiple by accident only.
-        if (4 << 20..=256 << 20).contains(&asked) && asked % (4 << 20) != 0 {
+        // Not one that was clamped, nor one that gave way to the other.
+        if (4 << 20..=256 << 20).contains(&asked) && asked < used && used - asked < 4 << 20 {
             let mut event: slicepool_event = abi::zeroed();
             event.struct_size = size_of::<slicepool_event>() as u32;
             event.kind = SLICEPOOL_EVENT_SIZE_ROUNDED;
@@ -159,6 +159,12 @@ pub(crate) unsafe fn tell_rounded(
             unsafe { tell(user_data, &raw const event) };
         }
     }
+}
+
+/// sizeof(slicepool_event) as the library sees it, for bindings.
+#[unsafe(no_mangle)]
+pub extern "C" fn slicepool_sizeof_event() -> u32 {
+    size_of::<slicepool_event>() as u32
 }
 
 // SAFETY: repr(C), no padding on any target (checked by the layout tests), plain numbers and pointers.

@@ -173,3 +173,9 @@ pub extern "C" fn slicepool_sizeof_device_memory() -> u32 {
 pub extern "C" fn slicepool_sizeof_page_request() -> u32 {
     size_of::<slicepool_page_request>() as u32
 }
+
+/// sizeof(slicepool_cache_range) as the library sees it, for bindings.
+#[unsafe(no_mangle)]
+pub extern "C" fn slicepool_sizeof_cache_range() -> u32 {
+    size_of::<slicepool_cache_range>() as u32
+}

@@ -143,6 +143,12 @@ impl<'a> DeviceLayout<'a> {
         self.heaps.get(memory_type.heap as usize).copied().unwrap_or(Heap::new(u64::MAX))
     }
 
+    /// A memory type as it is in effect: no page is larger than its heap.
+    pub fn in_effect(&self, memory_type: &MemoryType) -> MemoryType {
+        let max_page = memory_type.max_page.min(self.heap_of(memory_type).size);
+        MemoryType { max_page, ..*memory_type }
+    }
+
     /// Refuses what no allocator can be made for.
     ///
     /// # Errors

@@ -68,7 +68,7 @@ fn a_slice_is_told_of_from_its_allocation_to_its_end() {
     let label = Label::named("renamed").with_user_data(5);
     assert_eq!(listen(&allocator), []);
     allocator.free_after(slice.id, &[Point { timeline: 1, value: 2 }]).unwrap();
-    assert_eq!(listen(&allocator), [of(EventKind::SlicePending, 1, &slice, 100, label)]);
+    assert_eq!(listen(&allocator), [of(EventKind::SlicePending, 1, &slice, 0, label)]);
     allocator.collect(1, 1).unwrap();
     assert_eq!(listen(&allocator), []);
     allocator.collect(1, 2).unwrap();

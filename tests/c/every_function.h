@@ -48,6 +48,8 @@ CALL_SIZEOF(memory_type)
 CALL_SIZEOF(heap)
 CALL_SIZEOF(allocation_sizes)
 CALL_SIZEOF(heap_budget)
+CALL_SIZEOF(event)
+CALL_SIZEOF(cache_range)
 CALL_SIZEOF(point)
 CALL_SIZEOF(shortage)
 CALL_SIZEOF(fill_request)
@@ -531,6 +533,8 @@ static const struct {
   FUNCTION(slicepool_sizeof_shortage),
   FUNCTION(slicepool_sizeof_fill_request),
   FUNCTION(slicepool_sizeof_heap_budget),
+  FUNCTION(slicepool_sizeof_event),
+  FUNCTION(slicepool_sizeof_cache_range),
   FUNCTION(slicepool_sizeof_device),
   FUNCTION(slicepool_sizeof_device_memory),
   FUNCTION(slicepool_sizeof_page_request),

@@ -15,6 +15,9 @@ use crate::slots::SliceId;
 use crate::sync::Guard;
 use core::slice;
 
+/// Slices that a call attends to at most which others have left to it meanwhile.
+const MOST_LEFT_BY_OTHERS: u32 = 64;
+
 impl<D: Device> Allocator<D> {
     /// [`Allocator::allocate`] for requests that are not like most, or of allocators in which none is. The request has been
     /// checked.
@@ -185,12 +188,14 @@ impl<D: Device> Allocator<D> {
             // No slice needs anything.
             return;
         }
-        loop {
+        // A callback that frees something with everything that is freed must not make this go on for ever.
+        let mut most = u32::MAX;
+        while most != 0 {
             // One call at a time, and callbacks leave it to that one: otherwise those that fail would be tried again by
             // each.
             let Some(turn) = cell.attending.take() else { return };
             let pool = cell.pool.lock();
-            let (waiting, arrivals) = (pool.slicer.scrubs(), pool.slicer.scrub_arrivals());
+            let (waiting, arrivals) = (pool.slicer.scrubs().min(most), pool.slicer.scrub_arrivals());
             drop(pool);
             for _ in 0..waiting {
                 let next = cell.pool.lock().slicer.take_scrub();
@@ -202,6 +207,7 @@ impl<D: Device> Allocator<D> {
             if cell.pool.lock().slicer.scrub_arrivals() == arrivals {
                 return;
             }
+            most = if most == u32::MAX { MOST_LEFT_BY_OTHERS } else { most - waiting };
         }
     }
 

@@ -83,8 +83,7 @@ impl Types {
     #[cold]
     pub(super) fn try_new(memory: &DeviceLayout<'_>, options: &AllocatorOptions) -> Result<Self, Error> {
         let types = Array::try_new(options.memory, memory.types.len() as u32, |i| {
-            let mut memory_type = memory.types[i as usize];
-            memory_type.max_page = memory_type.max_page.min(memory.heap_of(&memory_type).size);
+            let memory_type = memory.in_effect(&memory.types[i as usize]);
             let own = [const { AtomicPtr::new(ptr::null_mut()) }; KINDS as usize];
             Ok(Type { memory_type, blocks: AtomicU32::new(0), own })
         })?;

@@ -73,7 +73,7 @@ pub fn block_bytes_with(
         let pool = (pools.pool)(i)?;
         let refused = Error::InvalidArgument { field: c"memory_type", value: u64::from(pool.memory_type) };
         let memory_type = memory.types.get(pool.memory_type as usize).ok_or(refused)?;
-        add(&Rules::try_new(&pool, memory_type, options.debugging.margin)?)?;
+        add(&Rules::try_new(&pool, &memory.in_effect(memory_type), options.debugging.margin)?)?;
     }
     let mut own = 0;
     for memory_type in memory.types {
@@ -82,7 +82,7 @@ pub fn block_bytes_with(
             (options.dedicated_when_too_large, OwnPages::Dedicated),
         ] {
             if wanted {
-                add(&kind.rules(options, memory_type)?)?;
+                add(&kind.rules(options, &memory.in_effect(memory_type))?)?;
                 // That it may be made twice at the same time costs nothing: one is given up before it has a slice.
                 own += 1;
             }

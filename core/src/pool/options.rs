@@ -208,6 +208,15 @@ impl PoolOptions {
         self
     }
 
+    /// The configuration as it is in effect in pages of a memory type: after rounding, clamping and defaults.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] names the field that cannot work.
+    #[cold]
+    pub fn in_effect(&self, memory_type: &MemoryType) -> Result<Self, Error> {
+        Ok(Rules::try_new(self, memory_type, 0)?.options())
+    }
+
     /// The same with the granule that a memory type makes necessary.
     pub(super) fn with_granule_for(&self, memory_type: &MemoryType) -> Self {
         let mut options = self.clone();
