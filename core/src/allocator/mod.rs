@@ -266,7 +266,8 @@ impl<D: Device> Allocator<D> {
     /// device, on this thread and with no lock held. Before a refusal everything is tried that may help: what the device is
     /// done with ([`Device::completed`]), every hole that could hold the request, smaller pages where pages grow, pages
     /// that hold nothing in any pool, and [`Device::out_of_memory`]. Where pages age, some of those that are too old may be
-    /// given back, at most four.
+    /// given back, at most four. Of several memory types those that suit ([`Request::from_memory`]) are tried one after the
+    /// other, each with all of this but the last, before the request is told of.
     ///
     /// After a device has had no memory, it is not asked for a page of that size again for 64 requests that fail, twice as
     /// many after the next refusal, unless a page was given back or the allocator trimmed.
@@ -274,9 +275,9 @@ impl<D: Device> Allocator<D> {
     /// # Errors
     /// [`Error::InvalidArgument`] for size 0 where no pool takes it, an alignment that is no power of two or above the
     /// page alignment, a pool that does not exist; [`Error::TooLarge`]; [`Error::PoolCapacityExceeded`];
-    /// [`Error::BudgetExceeded`]; [`Error::PageCountExceeded`]; [`Error::OutOfDeviceMemory`]; [`Error::DeviceFailed`];
-    /// [`Error::NotSupported`]; [`Error::OutOfHostMemory`]; [`Error::TooManySlices`]; [`Error::Busy`] if a page is needed
-    /// while the allocator is being closed, or after. Of several the first of: host, device, budget, page count, pool
+    /// [`Error::BudgetExceeded`]; [`Error::HeapBudgetExceeded`]; [`Error::PageCountExceeded`];
+    /// [`Error::OutOfDeviceMemory`]; [`Error::DeviceFailed`]; [`Error::NotSupported`], also if no memory type suits;
+    /// [`Error::OutOfHostMemory`]; [`Error::TooManySlices`]; [`Error::Busy`] if a page is needed while the allocator is being closed, or after. Of several the first of: host, device, budget, page count, pool
     /// capacity, too large. Pages that hold nothing may have been given back on the way.
     #[inline]
     pub fn allocate(&self, request: &Request) -> Result<Slice, Error> {
