@@ -3,7 +3,7 @@
 mod common;
 
 use common::M;
-use common::lock::{sleeping, yielding};
+use common::lock::sleeping;
 use common::mapped::{Mapped, Visible, base_of};
 use common::meeting::Meeting;
 use common::pools::{options, place, sliced};

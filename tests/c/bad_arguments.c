@@ -279,7 +279,7 @@ static void callbacks_that_belong_together_are_given_together_or_refused_by_name
   slicepool_allocator *allocator = NULL;
   CHECK_RESULT(slicepool_allocator_create(&device, &config, &allocator), SLICEPOOL_ERROR_INVALID_ARGUMENT);
   CHECK_TEXT(creation_failure.field, "deallocate");
-  static const char *const pairs[] = { "map", "map", "flush", "flush" };
+  static const char *const pairs[] = { "unmap", "map", "invalidate", "flush" };
   for (int i = 0; i < 6; i++) {
     device = world.table;
     if (i == 0 || i == 4) device.map = map_nothing;
