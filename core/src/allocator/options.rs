@@ -31,7 +31,7 @@ pub struct AllocatorOptions {
     /// [`Allocator::resolve`](crate::Allocator::resolve) asks for a slice's, which is `u64::MAX` until then. Caps of
     /// pools hold, the other limits only count what has been resolved.
     pub dry_run: bool,
-    /// Granule of the pools of persistent slices; `None`: [`PoolOptions::DEFAULT_GRANULE`], and
+    /// Granule of the pools of persistent slices; `None`: [`PoolOptions::DEFAULT_GRANULE`](crate::PoolOptions::DEFAULT_GRANULE), and
     /// [`block_bytes`](crate::block_bytes) does not count on there being any.
     pub persistent_granule: Option<u64>,
     /// Requests that no pool of the list takes, of the memory type that they come to, because they are too large for all of
@@ -39,7 +39,7 @@ pub struct AllocatorOptions {
     /// [`block_bytes`](crate::block_bytes) counts on that. Otherwise they are refused.
     pub dedicated_when_too_large: bool,
     /// Pages of dedicated slices that hold nothing go back after about this many allocations, as with
-    /// [`PoolOptions::dealloc_period`]; `None`: never by themselves.
+    /// [`PoolOptions::dealloc_period`](crate::PoolOptions::dealloc_period); `None`: never by themselves.
     pub dedicated_period: Option<u64>,
     /// Whether [`Device::event`](crate::Device::event) hears of every slice too. Slow: each is looked after by hand.
     pub slice_events: bool,
