@@ -38,6 +38,10 @@
  * THE DEVICE may still use what is freed: slicepool_free_after() lets a slice wait for points on timelines, which are
  * numbers of yours for queues, streams or frames, and slicepool_collect() says how far they are.
  *
+ * MEMORY TYPES. A device with one kind of memory needs no word about it. One with several describes its types and heaps in
+ * the config; requests then say which types they can use and which properties, in bits of yours, the memory must have, should
+ * have and must not have.
+ *
  * VERSIONS. Compare SLICEPOOL_VERSION_NUMBER with slicepool_version(). Structs grow at their end only, and codes are
  * never reused; both sides may be older or newer than the other.
  *
