@@ -3,45 +3,15 @@
 
 mod common;
 
+use common::memory::alone::{TYPE, blocks, device, untouched, with};
 use common::memory::{Heaps, Over, assert_whole, over, place};
 use common::pools::KINDS;
 use common::random::Random;
 use common::sums::{State, all_ranges};
 use common::{G, K, M};
-use slicepool_core::layout::PoolList;
 use slicepool_core::{
-    AllocationSizes, AllocatorOptions, DeviceLayout, Error, Heap, MemoryType, Point, PoolOptions, Request, Slice,
-    layout,
+    AllocationSizes, AllocatorOptions, DeviceLayout, Error, Heap, Point, PoolOptions, Request, Slice, layout,
 };
-
-const TYPE: MemoryType = MemoryType::new(u64::MAX, 64 * K);
-
-fn list(pools: &[PoolOptions]) -> PoolList {
-    let mut list = PoolList::new();
-    pools.iter().for_each(|pool| list.push(pool).unwrap());
-    list
-}
-
-fn with<'a>(device: &'a Heaps, heap: Heap, pools: &[PoolOptions]) -> Over<'a> {
-    let options = AllocatorOptions::default().with_dedicated_when_too_large();
-    over(device, &[TYPE], &[heap], |_| list(pools), options)
-}
-
-fn blocks(least: u64, most: u64) -> [PoolOptions; 1] {
-    [PoolOptions::blocks(least, most)]
-}
-
-fn device() -> Heaps {
-    Heaps::new(&[TYPE])
-}
-
-/// Runs something during which the device must not be called.
-fn untouched<T>(device: &Heaps, what: impl FnOnce() -> T) -> T {
-    device.arm(true);
-    let result = what();
-    device.arm(false);
-    result
-}
 
 fn data() -> *mut u8 {
     std::ptr::without_provenance_mut(0xDA7A)

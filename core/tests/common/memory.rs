@@ -266,3 +266,40 @@ pub(crate) fn assert_whole(allocator: &Over, device: &Heaps) {
     assert_eq!(allocator.type_statistics(allocator.memory_type_count()), None);
     assert!(allocator.heap_report(allocator.heap_count()).is_none());
 }
+
+/// Devices with one memory type in one heap.
+pub(crate) mod alone {
+    use super::{Heaps, Over, over};
+    use crate::common::K;
+    use slicepool_core::layout::PoolList;
+    use slicepool_core::{AllocatorOptions, Heap, MemoryType, PoolOptions};
+
+    pub(crate) const TYPE: MemoryType = MemoryType::new(u64::MAX, 64 * K);
+
+    pub(crate) fn list(pools: &[PoolOptions]) -> PoolList {
+        let mut list = PoolList::new();
+        pools.iter().for_each(|pool| list.push(pool).unwrap());
+        list
+    }
+
+    pub(crate) fn with<'a>(device: &'a Heaps, heap: Heap, pools: &[PoolOptions]) -> Over<'a> {
+        let options = AllocatorOptions::default().with_dedicated_when_too_large();
+        over(device, &[TYPE], &[heap], |_| list(pools), options)
+    }
+
+    pub(crate) fn blocks(least: u64, most: u64) -> [PoolOptions; 1] {
+        [PoolOptions::blocks(least, most)]
+    }
+
+    pub(crate) fn device() -> Heaps {
+        Heaps::new(&[TYPE])
+    }
+
+    /// Runs something during which the device must not be called.
+    pub(crate) fn untouched<T>(device: &Heaps, what: impl FnOnce() -> T) -> T {
+        device.arm(true);
+        let result = what();
+        device.arm(false);
+        result
+    }
+}
