@@ -2,9 +2,12 @@
 
 use crate::abi;
 use crate::allocator::slicepool_allocator;
+use crate::device::CallbackDevice;
 use crate::result::{finish_with, slicepool_failure, slicepool_result};
 use crate::slice::handle;
 use core::ffi::c_void;
+use core::ptr;
+use slicepool_core::{Allocator, Error, SliceId};
 
 /// Makes a slice visible to the CPU. Pages are mapped as a whole, counted, and mapped only once: each slicepool_map() needs a
 /// slicepool_unmap(), and the last one unmaps the page. Where the device maps its pages for good, this only counts. A slice
@@ -45,8 +48,8 @@ pub unsafe extern "C" fn slicepool_map(
 /// Threads: as slicepool_map(). Cost: constant, or one device call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slicepool_unmap(allocator: *mut slicepool_allocator, id: u64) -> slicepool_result {
-    // SAFETY: the caller passes what the header demands.
-    crate::result::finish(unsafe { (|| Ok(slicepool_allocator::get(allocator)?.unmap(handle(id)?)?))() })
+    // SAFETY: the caller passes what the header demands; there is no failure to write.
+    unsafe { call_with_slice(allocator, id, ptr::null_mut(), &|inner, id| inner.unmap(id)) }
 }
 
 /// Makes what the CPU has written to a slice visible to the device. Calls the device with that range, widened to multiples of
@@ -70,10 +73,7 @@ pub unsafe extern "C" fn slicepool_flush(
     failure: *mut slicepool_failure,
 ) -> slicepool_result {
     // SAFETY: the caller passes what the header demands.
-    unsafe {
-        let outcome = (|| Ok(slicepool_allocator::get(allocator)?.flush(handle(id)?, offset, size)?))();
-        finish_with(outcome, 0, failure)
-    }
+    unsafe { call_with_slice(allocator, id, failure, &|inner, id| inner.flush(id, offset, size)) }
 }
 
 /// Makes what the device has written to a slice visible to the CPU. Otherwise as slicepool_flush().
@@ -86,8 +86,26 @@ pub unsafe extern "C" fn slicepool_invalidate(
     failure: *mut slicepool_failure,
 ) -> slicepool_result {
     // SAFETY: the caller passes what the header demands.
+    unsafe { call_with_slice(allocator, id, failure, &|inner, id| inner.invalidate(id, offset, size)) }
+}
+
+/// What is to be done with an allocator and a slice of the caller's.
+type SliceCall<'a> = dyn Fn(&Allocator<CallbackDevice>, SliceId) -> Result<(), Error> + 'a;
+
+/// Makes that call.
+///
+/// # Safety
+/// `allocator` and `failure` are what the header demands.
+#[cold]
+unsafe fn call_with_slice(
+    allocator: *mut slicepool_allocator,
+    id: u64,
+    failure: *mut slicepool_failure,
+    call: &SliceCall<'_>,
+) -> slicepool_result {
+    // SAFETY: passed on from the caller.
     unsafe {
-        let outcome = (|| Ok(slicepool_allocator::get(allocator)?.invalidate(handle(id)?, offset, size)?))();
+        let outcome = (|| Ok(call(slicepool_allocator::get(allocator)?, handle(id)?)?))();
         finish_with(outcome, 0, failure)
     }
 }

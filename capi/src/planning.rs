@@ -86,7 +86,8 @@ pub unsafe extern "C" fn slicepool_plan(
 /// @return SLICEPOOL_ERROR_POOLS_IN_USE while the pools hold slices that are live or pending, slices of no bytes among them;
 ///         SLICEPOOL_ERROR_BUSY while a callback of this allocator is running, so from within one;
 ///         SLICEPOOL_ERROR_INVALID_ARGUMENT; SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY; SLICEPOOL_ERROR_DEVICE_FAILED if the
-///         device refuses to take a page back. The pools stay as they are then, but for pages that held nothing
+///         device refuses to take a page back. The pools stay as they are then, but for pages that held nothing;
+///         those of slicepool_prefill() if min_pages cannot be had: the new pools are in place then, with the pages they got
 ///
 /// Threads: exclusive. Cost: one device call a page.
 #[unsafe(no_mangle)]
@@ -108,8 +109,10 @@ pub unsafe extern "C" fn slicepool_install_pools(
                 }
                 inner.prepare_pools_of(source)?
             };
-            // No callback runs from here on, and nobody else uses the allocator.
+            // No callback runs in this, and nobody else uses the allocator.
             (*allocator).inner.replace_pools(prepared)?;
+            // Callbacks again, which may use the allocator: so it is shared again.
+            slicepool_allocator::get(allocator)?.prefill_all()?;
             Ok::<(), Refusal>(())
         })();
         finish_with(outcome, 0, failure)

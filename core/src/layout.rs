@@ -162,8 +162,8 @@ pub fn adaptive_types(memory: &DeviceLayout<'_>) -> Result<PoolList, Error> {
 }
 
 /// Shared blocks for all memory of a device: of each memory type pages that double from the smallest size to the largest of
-/// `sizes`, or to an eighth of the heap in steps of 4 MiB; pages for linear and for optimal resources apart if the type's granularity is
-/// above the granule. Blocks that hold nothing go back after about 1,024 allocations.
+/// `sizes`, or to an eighth of the heap in steps of 4 MiB; pages for linear and for optimal resources apart if the type's
+/// granularity is above the granule. Blocks that hold nothing go back after about 1,024 allocations.
 ///
 /// Requests above the largest block need pages of their own: [`AllocatorOptions::dedicated_when_too_large`].
 ///
@@ -215,9 +215,7 @@ pub fn adaptive_pool_count(memory: &DeviceLayout<'_>) -> u32 {
 pub fn adaptive_pool(memory: &DeviceLayout<'_>, index: u32) -> Result<PoolOptions, Error> {
     let (memory_type, kinds, part) = place_of_pool(memory, 2, index)?;
     let described = memory.types[memory_type as usize];
-    let heap = memory.heap_of(&described).size;
-    let properties = properties_of(&described, heap).with_heap_size(heap);
-    let pools = adaptive_pools(&properties)?;
+    let pools = adaptive_pools(&properties_of(memory, &described))?;
     Ok(pools[part as usize].clone().in_memory_type(memory_type).with_kinds(kinds))
 }
 
@@ -235,18 +233,17 @@ pub fn block_pool(sizes: &AllocationSizes, memory: &DeviceLayout<'_>, index: u32
     let (memory_type, kinds, _) = place_of_pool(memory, 1, index)?;
     let described = memory.types[memory_type as usize];
     let (least, most) = sizes.bounds(described.host_visible);
-    let heap = memory.heap_of(&described).size;
-    let properties = properties_of(&described, heap);
-    let most = most.min(largest_block_of(heap)).min(properties.largest_page()?);
+    let properties = properties_of(memory, &described);
+    let most = most.min(largest_block_of(properties.heap_size)).min(properties.largest_page()?);
     let pool = PoolOptions::blocks(least.min(most), most).with_dealloc_period(Some(BLOCK_PERIOD));
     Ok(pool.in_memory_type(memory_type).with_kinds(kinds).with_granule(properties.alignment))
 }
 
-/// What is known of a memory type that is taken from a heap of so many bytes.
-fn properties_of(memory_type: &MemoryType, heap: u64) -> Properties {
-    let max_page = memory_type.max_page.min(heap);
-    let granule = MemoryType { max_page, ..*memory_type }.usual_granule();
-    Properties::new(max_page).with_alignment(granule)
+/// What is known of a memory type.
+fn properties_of(memory: &DeviceLayout<'_>, memory_type: &MemoryType) -> Properties {
+    let in_effect = memory.in_effect(memory_type);
+    let properties = Properties::new(in_effect.max_page).with_alignment(in_effect.usual_granule());
+    properties.with_heap_size(memory.heap_of(memory_type).size)
 }
 
 /// Allocations after which blocks that are not used go back.

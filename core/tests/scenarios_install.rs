@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::devices::{Gate, KEPT, LedgerDevice};
+use common::devices::{Gate, KEPT, LedgerDevice, NONE_LEFT};
 use common::host::HostLedger;
 use common::pools::{KINDS, allocate, direct, exclusive, free_all, options, over, place, sliced, touch};
 use common::reentrant::{Call, endlessly_reentrant};
@@ -186,6 +186,25 @@ fn pages_of_new_pools_age_by_their_own_period() {
     }
     allocator.install_pools(&[ageing(None)]).unwrap();
     assert_eq!(lifetime(&allocator), None);
+}
+
+/// The device is called for them once the new pools are in place, and its refusal undoes nothing.
+#[test]
+fn new_pools_have_their_least_pages_or_are_in_place_with_those_they_got() {
+    let device = LedgerDevice::new();
+    let mut allocator = over(&device, &[sliced(M, M, None)]);
+    let pools = [sliced(M, M, None), sliced(4 * M, 4 * M, None).with_min_pages(3)];
+    allocator.install_pools(&pools).unwrap();
+    assert_eq!(device.pages(), 3);
+    allocator.trim(0).unwrap();
+    device.limit_to(8 * M);
+    let refused = Error::OutOfDeviceMemory { size: 4 * M, code: NONE_LEFT };
+    assert_eq!(allocator.install_pools(&pools), Err(refused));
+    assert_eq!((allocator.pool_count(), device.pages(), allocator.statistics().pages_idle), (2, 2, 2));
+    assert_eq!(allocator.check(), Ok(()));
+    device.limit_to(u64::MAX);
+    allocator.install_pools(&pools).unwrap();
+    assert_eq!(device.pages(), 3);
 }
 
 /// What has been completed is the allocator's knowledge, not that of pools that come and go.

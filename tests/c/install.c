@@ -321,6 +321,31 @@ static void from_within_a_callback_no_pools_are_installed(void) {
   finish(allocator, &device);
 }
 
+static void use_new_pools(struct mock_device *device) {
+  struct scene *scene = device->hook_data;
+  device->in_allocate = NULL;
+  CHECK_EQ(options_in(scene->allocator, 0).page_size, 8192);
+  not_installed(scene->allocator, sliced(4096, 0, 0, 32), SLICEPOOL_ERROR_BUSY);
+  OK(slicepool_free(scene->allocator, take(scene->allocator, 8192).id));
+  scene->tries++;
+}
+
+/* The device is asked for them once the allocator is shared again. */
+static void while_new_pools_take_their_least_pages_a_callback_uses_them(void) {
+  struct mock_device device;
+  struct scene scene = { NULL, 0 };
+  mock_init(&device);
+  device.hook_data = &scene;
+  slicepool_allocator *allocator = scene.allocator = create(&device, sliced(4096, 0, 0, 32));
+  slicepool_pool_options pool = sliced(8192, 0, 0, 32);
+  pool.min_pages = 2;
+  device.in_allocate = use_new_pools;
+  install(allocator, pool);
+  CHECK_EQ(scene.tries, 1);
+  CHECK_EQ(device.given - device.taken, 2);
+  finish(allocator, &device);
+}
+
 static void from_within_completed_no_pools_are_installed(void) {
   struct mock_device device;
   struct scene scene = { NULL, 0 };
@@ -346,6 +371,7 @@ static const struct test tests[] = {
   TEST(pools_that_are_installed_again_and_again_leave_nothing_behind),
   TEST(pools_that_would_be_adjusted_are_not_installed_where_that_is_validated),
   TEST(from_within_a_callback_no_pools_are_installed),
+  TEST(while_new_pools_take_their_least_pages_a_callback_uses_them),
   TEST(from_within_completed_no_pools_are_installed),
 };
 

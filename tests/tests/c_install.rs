@@ -11,5 +11,6 @@ slicepool_tests::c_tests! { "tests/c/install.c":
     pools_that_are_installed_again_and_again_leave_nothing_behind,
     pools_that_would_be_adjusted_are_not_installed_where_that_is_validated,
     from_within_a_callback_no_pools_are_installed,
+    while_new_pools_take_their_least_pages_a_callback_uses_them,
     from_within_completed_no_pools_are_installed,
 }

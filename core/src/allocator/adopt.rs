@@ -26,9 +26,13 @@ impl<D: Device> Allocator<D> {
         Ok(())
     }
 
-    /// Takes the pages that pools have from the start.
+    /// Takes the pages that pools have from the start ([`PoolOptions::min_pages`](crate::PoolOptions::min_pages)), as far as
+    /// they are lacking: the last part of [`Allocator::install_pools`], for owners of a shared allocator.
+    ///
+    /// # Errors
+    /// As [`Allocator::prefill`].
     #[cold]
-    pub(super) fn prefill_all(&self) -> Result<(), Error> {
+    pub fn prefill_all(&self) -> Result<(), Error> {
         let mut prefilled = self.pools.iter().filter(|cell| cell.rules.min_pages != 0);
         prefilled.try_for_each(|cell| self.prefill(cell.index, cell.rules.min_pages))
     }

@@ -75,10 +75,12 @@ impl<D: Device> Allocator<D> {
     /// [`Error::PoolsInUse`] while the pools hold slices that are live or wait for the device, slices of no bytes among
     /// them; [`Error::Busy`] while a growth or a callback is in flight, so also from within one; those of
     /// [`Allocator::try_new`] for `pools`; [`Error::DeviceFailed`] if the device refuses to take a page back. The pools
-    /// stay as they are then, but for pages that held nothing.
+    /// stay as they are then, but for pages that held nothing. Those of the device if it refuses
+    /// [`PoolOptions::min_pages`]: the new pools are in place then, with the pages they got.
     pub fn install_pools(&mut self, pools: &[PoolOptions]) -> Result<(), Error> {
         let pools = self.prepare_pools(pools)?;
-        self.replace_pools(pools)
+        self.replace_pools(pools)?;
+        self.prefill_all()
     }
 
     /// The first part of [`Allocator::install_pools`], in which the device is called, for owners of a shared allocator. It
@@ -106,7 +108,8 @@ impl<D: Device> Allocator<D> {
         Ok(pools)
     }
 
-    /// The second part of [`Allocator::install_pools`], in which nobody else may use the allocator. Calls no device.
+    /// The second part of [`Allocator::install_pools`], in which nobody else may use the allocator. Calls no device:
+    /// [`Allocator::prefill_all`] follows, when others may use it again.
     ///
     /// # Errors
     /// [`Error::PoolsInUse`] and [`Error::Busy`] as [`Allocator::install_pools`]: a callback may have changed its mind.
@@ -128,7 +131,7 @@ impl<D: Device> Allocator<D> {
         }
         self.gave_all_at = AtomicU32::new(u32::MAX);
         self.ledger.lock().forget_peaks();
-        self.prefill_all()
+        Ok(())
     }
 
     fn can_replace_pools(&self) -> Result<(), Error> {
