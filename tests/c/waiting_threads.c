@@ -162,8 +162,13 @@ static void *collect_everything(void *argument) {
   return NULL;
 }
 
-/* The longest wait of an allocation while another thread releases everything; 0 if the two have hardly met. */
-static double longest_wait(uint64_t count) {
+struct waits {
+  uint64_t all, long_ones;
+  double longest;
+};
+
+/* Allocates while another thread releases `count` slices. */
+static void allocate_meanwhile(uint64_t count, struct waits *waits) {
   struct mock_device device;
   mock_init(&device);
   slicepool_allocator *allocator = create(&device, sliced(16 * MIB, 0, 0, 64));
@@ -173,37 +178,36 @@ static double longest_wait(uint64_t count) {
   CHECK(pthread_create(&thread, NULL, collect_everything, &collector) == 0);
   while (__atomic_load_n(&collector.running, __ATOMIC_ACQUIRE) == 0) {
   }
-  double longest = 0;
-  uint64_t allocations = 0;
   while (__atomic_load_n(&collector.running, __ATOMIC_ACQUIRE) == 1) {
     const double start = seconds_now();
     const slicepool_slice slice = take(allocator, 100);
     const double took = seconds_now() - start;
-    if (took > longest) longest = took;
-    allocations++;
+    if (took > waits->longest) waits->longest = took;
+    waits->all++;
+    waits->long_ones += took >= 100e-6;
     OK(slicepool_free(allocator, slice.id));
   }
   CHECK(pthread_join(thread, NULL) == 0);
   CHECK_EQ(pending_in(allocator), 0);
   OK(slicepool_allocator_destroy(allocator, 0, NULL));
   mock_end(&device);
-  return allocations < 50 ? 0 : longest;
 }
 
-/* 49. Whoever else runs on the machine may take the CPU away for longer: one of several tries has to be undisturbed. */
+/* 49. Of a hundred at least 99: whoever else runs on the machine may take the CPU away for longer. One that waited for
+ * all slices to be released would be alone in its round. */
 static void an_allocation_waits_less_than_100_microseconds_while_100000_slices_are_released(void) {
-  double best = 1;
+  struct waits waits = { 0, 0, 0 };
   /* The library that checks itself is too slow for times to mean anything. */
   if (divide_by > 1) {
-    longest_wait(rounds(100000));
+    allocate_meanwhile(rounds(100000), &waits);
     return;
   }
-  for (int tries = 0; tries < 200 && best >= 100e-6; tries++) {
-    const double longest = longest_wait(100000);
-    if (longest != 0 && longest < best) best = longest;
-  }
-  printf("longest wait: %.1f microseconds\n", best * 1e6);
-  if (best >= 100e-6) FAIL("an allocation waits for %g microseconds", best * 1e6);
+  for (int tries = 0; tries < 200 && (waits.all < 1000 || waits.long_ones * 100 > waits.all); tries++)
+    allocate_meanwhile(100000, &waits);
+  printf("%" PRIu64 " allocations, %" PRIu64 " of them waited for 100 microseconds and more, the longest for %.1f\n",
+         waits.all, waits.long_ones, waits.longest * 1e6);
+  CHECK_LE(1000, waits.all);
+  CHECK_LE(waits.long_ones * 100, waits.all);
 }
 
 /* ---- everything at once */
