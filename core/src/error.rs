@@ -129,6 +129,27 @@ pub enum Error {
         /// The first damaged byte, counted from the start of the page.
         offset: u64,
     },
+    /// All buffers of the class are in use or in caches. Releasing one helps, or another try after the caches' owners have
+    /// used them: each has been told to give back what it holds.
+    Exhausted {
+        /// Bytes of the class's buffers.
+        size: u64,
+        /// Buffers that the class may have.
+        limit: u32,
+        /// Buffers that were in caches at that moment.
+        cached: u32,
+        /// Slabs that other calls were just taking from the device: if any, trying again may help.
+        growths_in_flight: u32,
+    },
+    /// The request is larger than the buffers of the largest class.
+    Oversized {
+        /// Bytes asked for.
+        size: u64,
+        /// Bytes of the largest buffers.
+        limit: u64,
+    },
+    /// The buffer pool is closed: it hands out nothing any more.
+    Closed,
     /// All slots for slices are taken (or, after 16.7 million frees each, worn out).
     TooManySlices {
         /// The most slots a pool can have; holes between slices need slots too.
@@ -197,6 +218,15 @@ impl fmt::Display for Error {
             Error::NoRoom { size, available } => {
                 write!(f, "no room: {size} bytes asked for, {available} available in place")
             }
+            Error::Exhausted { size, limit, cached, growths_in_flight } => write!(
+                f,
+                "exhausted: all {limit} buffers of {size} bytes are out, {cached} of them in caches, \
+                 {growths_in_flight} growths in flight"
+            ),
+            Error::Oversized { size, limit } => {
+                write!(f, "oversized: {size} bytes asked for, the largest buffers have {limit}")
+            }
+            Error::Closed => f.write_str("closed: the buffer pool hands out nothing any more"),
             Error::TooManySlices { limit } => write!(f, "too many slices: a pool has at most {limit} slots"),
         }
     }

@@ -59,6 +59,7 @@ extern crate std;
 mod allocator;
 mod arena;
 mod budget;
+mod buffer;
 mod canary;
 mod clock;
 pub mod device;
@@ -83,6 +84,11 @@ pub use allocator::{
 };
 pub use arena::BlockStatistics;
 pub use budget::{Budget, BudgetStatistics};
+pub use buffer::config::{BufferConfigError, BufferPoolClassConfig, BufferPoolConfig, ThreadCache};
+pub use buffer::{
+    BufferCache, BufferClassStatistics, BufferId, BufferPool, BufferPoolError, BufferPoolStatistics, BufferRegion,
+    PooledBuffer, RawBuffer,
+};
 pub use device::{
     CacheRange, Device, DeviceError, DeviceLayout, DeviceMemory, FillReason, FillRequest, Heap, HeapBudget, HostDevice,
     MemoryType, PageRequest, Shortage,

@@ -170,6 +170,11 @@ impl<T> Array<T> {
         self.len
     }
 
+    /// The host memory that it lies in.
+    pub(crate) fn memory(&self) -> HostMemory {
+        self.memory
+    }
+
     #[inline(always)]
     pub(crate) fn as_slice(&self) -> &[T] {
         // SAFETY: the first `len` elements are initialised, and `self` owns them.

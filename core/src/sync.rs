@@ -37,6 +37,37 @@ impl Sequence {
     }
 }
 
+/// A figure that only rises; of 32 bits, and around after that, where there are no atomic numbers of 64.
+pub(crate) struct Count(Counter);
+
+impl Count {
+    pub(crate) const fn new() -> Self {
+        Self(Counter::new(0))
+    }
+
+    #[allow(clippy::useless_conversion, reason = "not useless where counters have 32 bits")]
+    pub(crate) fn get(&self) -> u64 {
+        u64::from(self.0.load(Ordering::Relaxed))
+    }
+
+    /// One more, by any thread.
+    pub(crate) fn raise(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One more, by the one thread that counts: no locked instruction.
+    #[inline(always)]
+    pub(crate) fn raise_alone(&self) {
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// So many more, by any thread.
+    #[allow(clippy::useless_conversion, clippy::cast_possible_truncation, reason = "counters may have 32 bits")]
+    pub(crate) fn add(&self, more: u64) {
+        self.0.fetch_add(more as _, Ordering::Relaxed);
+    }
+}
+
 /// What a thread does between two tries for a spin lock; `attempt` counts from 0.
 pub type BackOffFn = unsafe extern "C" fn(user_data: *mut c_void, attempt: u32);
 
