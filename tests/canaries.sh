@@ -21,10 +21,13 @@ export RUSTC_WORKSPACE_WRAPPER
 printf '#!/bin/sh\nexec "$@" --cfg slicepool_canary\n' >"$RUSTC_WORKSPACE_WRAPPER"
 chmod +x "$RUSTC_WORKSPACE_WRAPPER"
 
-# run NAME TEST: runs a test with the fault NAME.
+# run NAME TEST: runs a test with the fault NAME. `memory::blocks` is what the test program `memory` has in `blocks`.
 run() {
-    log=$CARGO_TARGET_DIR/$1-$2.log
-    SLICEPOOL_CANARY=$1 timeout 300 cargo test -q -p slicepool-core --test "$2" >"$log" 2>&1
+    program=${2%%::*}
+    part=${2#"$program"}
+    part=${part#::}
+    log=$CARGO_TARGET_DIR/$1-$program${part:+-$part}.log
+    SLICEPOOL_CANARY=$1 timeout 300 cargo test -q -p slicepool-core --test "$program" ${part:+"$part::"} >"$log" 2>&1
 }
 
 # canary NAME TEST...: demands that each test fails with the fault NAME.
@@ -48,8 +51,8 @@ canary() {
 }
 
 # Without a fault, everything passes.
-for test in exhaustive scenarios_granularity scenarios_blocks scenarios_growth_flags scenarios_labels \
-    scenarios_memory_types scenarios_events scenarios_mapping; do
+for test in exhaustive memory::granularity memory::blocks memory::types memory::mapping limits::growth_flags \
+    books::labels books::events; do
     if ! run none "$test"; then
         echo "$test fails without any fault (see $log)"
         exit 1
@@ -99,18 +102,18 @@ canary keep_idle_when_short model
 # What has been given back counts towards the limits.
 canary budget_leak model
 # Linear and optimal resources share pages.
-canary kinds_share_pages scenarios_granularity
+canary kinds_share_pages memory::granularity
 # Blocks that have gone count for how large the next one is.
-canary blocks_never_shrink scenarios_blocks
+canary blocks_never_shrink memory::blocks
 # A request that must not grow does.
-canary never_grow_grows model scenarios_growth_flags
+canary never_grow_grows model limits::growth_flags
 # A slice has the name of the one that was there before it.
-canary labels_outlive_slices scenarios_labels
+canary labels_outlive_slices books::labels
 # What is held counts as the first memory type's.
-canary one_type_for_all scenarios_memory_types
+canary one_type_for_all memory::types
 # Events have their neighbours' numbers.
-canary events_out_of_order scenarios_events
+canary events_out_of_order books::events
 # A page goes back without being unmapped.
-canary returned_while_mapped scenarios_mapping
+canary returned_while_mapped memory::mapping
 
 [ "$failures" -eq 0 ] || exit 1

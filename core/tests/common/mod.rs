@@ -21,6 +21,7 @@ pub(crate) mod replay;
 pub(crate) mod shaky;
 pub(crate) mod short;
 pub(crate) mod sums;
+pub(crate) mod waiting;
 
 /// 2^10 bytes.
 pub(crate) const K: u64 = 1 << 10;
