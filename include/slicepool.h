@@ -10,6 +10,9 @@
  *     page 1  [ slice | slice |  free   | slice |   untouched tail    ]
  *     page 2  [ slice |           free                                ]
  *
+ * Beside allocators there are SPACES, which cut any range of numbers, and BUFFER POOLS, which hand out buffers of a
+ * few sizes again and again, for I/O, DMA and registered memory.
+ *
  * Freeing, and allocating where a size class serves the request, take constant time however many slices and pages there
  * are; each function says what else it may cost.
  *
@@ -20,27 +23,33 @@
  *
  * STRUCTS begin with `struct_size`, which the caller sets: initialise them with the SLICEPOOL_..._INIT macros (or
  * slicepool_struct_default()), also those that a function fills in. Zero in a field is its default, where the field is
- * not required. Unknown flags and non-zero reserved fields of what you pass in are refused, so that they can get a meaning
- * later.
+ * not required. Unknown flags and non-zero reserved fields of what you pass in are refused, so that they can get a
+ * meaning later.
  *
  * OWNERSHIP. The library copies what it is given and frees what it allocates; you never free() anything it returns.
- * Slices are named by 64-bit handles: 0 means none, and a handle that was freed is never accepted again. A handle of another
- * pool or space is told apart with certainty among the first 65,536 of them in a process, with high probability later.
+ * Slices and buffers are named by 64-bit handles: 0 means none, and a handle that was freed is never accepted again. A
+ * handle of another pool, space or class of buffers is told apart with certainty among the first 65,536 of them in a
+ * process, with high probability later. Size 0 is an error for slices, unless a pool takes it; a buffer of size 0 is
+ * an empty one with id 0. A buffer pool holds its device's memory until it is closed and the last buffer is back; it
+ * cannot be destroyed before its caches.
  *
  * THREADS. Every function may be called by any thread at any time, except: destroying, abandoning and installing other
- * pools, which nobody else may be racing with, and slicepool_space_ functions, which one thread at a time may call on one space. Not from
- * signal or interrupt handlers that may have interrupted a call on the same allocator (unless your lock hooks turn
- * interrupts off). After fork() the child may only abandon allocators of its parent.
+ * pools, which nobody else may be racing with, slicepool_space_ functions, which one thread at a time may call on one
+ * space, and calls with a slicepool_buffer_cache, which one thread at a time may use: make one for each thread. Any
+ * thread may release a buffer that another acquired. Not from signal or interrupt handlers that may have interrupted a
+ * call on the same allocator or buffer pool (unless your lock hooks turn interrupts off). After fork() the child may
+ * only abandon allocators and buffer pools of its parent.
  *
  * CALLBACKS get your `user_data` first. No lock is held while one runs, so it may be slow and may call back into the
- * same allocator (one that allocates in `allocate` has to end its own recursion). It must not throw, longjmp or unwind.
+ * same allocator or buffer pool (one that allocates in `allocate` has to end its own recursion). It must not throw,
+ * longjmp or unwind.
  *
  * THE DEVICE may still use what is freed: slicepool_free_after() lets a slice wait for points on timelines, which are
  * numbers of yours for queues, streams or frames, and slicepool_collect() says how far they are.
  *
- * MEMORY TYPES. A device with one kind of memory needs no word about it. One with several describes its types and heaps in
- * the config; requests then say which types they can use and which properties, in bits of yours, the memory must have, should
- * have and must not have.
+ * MEMORY TYPES. A device with one kind of memory needs no word about it. One with several describes its types and
+ * heaps in the config; requests then say which types they can use and which properties, in bits of yours, the memory
+ * must have, should have and must not have.
  *
  * VERSIONS. Compare SLICEPOOL_VERSION_NUMBER with slicepool_version(). Structs grow at their end only, and codes are
  * never reused; both sides may be older or newer than the other.
@@ -89,10 +98,10 @@ uint32_t slicepool_version(void);
 /** An argument is NULL or outside its bounds; nothing has changed. */
 #define SLICEPOOL_ERROR_INVALID_ARGUMENT (-1)
 
-/** The handle's slice has been freed. */
+/** The handle's slice has been freed, or its buffer released. */
 #define SLICEPOOL_ERROR_STALE_HANDLE (-2)
 
-/** The handle was never given out by this allocator or space. */
+/** The handle was never given out by this allocator, space or buffer pool. */
 #define SLICEPOOL_ERROR_FOREIGN_HANDLE (-3)
 
 /** More than the pools take; `limit` is the most they take below that. */
@@ -119,7 +128,10 @@ uint32_t slicepool_version(void);
 /** The host has no memory left for bookkeeping. */
 #define SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY (-10)
 
-/** Slices are live or wait for the device, or a callback is running: the object cannot go away now. */
+/**
+ * Slices are live or wait for the device, buffers are out, there are caches, or a callback is running: the object cannot go
+ * away now.
+ */
 #define SLICEPOOL_ERROR_BUSY (-11)
 
 /** The device lacks the callback that is needed, or the library does not do what was asked. */
@@ -134,8 +146,23 @@ uint32_t slicepool_version(void);
 /** The pools hold slices, so others cannot take their place. */
 #define SLICEPOOL_ERROR_POOLS_IN_USE (-15)
 
-/** All slots of a pool are taken: there are 13.6 million for its slices and the holes between them. */
+/**
+ * All slots of a pool are taken: there are 13.6 million for its slices and the holes between them, and 16.7 million for the
+ * buffers of a class.
+ */
 #define SLICEPOOL_ERROR_TOO_MANY_SLICES (-16)
+
+/**
+ * All buffers of the class are out or in caches. Releasing one helps; and if slicepool_failure.pending is not 0, so may trying
+ * again after the caches' owners have used them: each has been told to give back what it holds of the class.
+ */
+#define SLICEPOOL_ERROR_EXHAUSTED (-17)
+
+/** The request is larger than the buffers of the largest class. */
+#define SLICEPOOL_ERROR_OVERSIZED (-18)
+
+/** The buffer pool is closed: it hands out nothing any more. */
+#define SLICEPOOL_ERROR_CLOSED (-19)
 
 /** A slice cannot grow where it lies: what follows it is in use. */
 #define SLICEPOOL_ERROR_NO_ROOM (-20)
@@ -176,30 +203,39 @@ typedef struct slicepool_failure {
   uint32_t struct_size;
   /** The result of the call. */
   int32_t result;
-  /** Bytes asked for: by the request, or from the device for its page, or from the host. */
+  /**
+   * Bytes asked for: by the request, or from the device for its page, or from the host. Bytes of the buffers of the class
+   * at hand, for SLICEPOOL_ERROR_EXHAUSTED and for a buffer pool's config.
+   */
   uint64_t size;
   /**
    * The most that could have been asked for: the cap of the pool, the limit of a request, the room of a slice; or held:
-   * the bytes or pages of a budget.
+   * the bytes or pages of a budget, the buffers of a class. For a buffer pool's config the bound that was passed.
    */
   uint64_t limit;
   /** Requested bytes of live slices; bytes that are held, for SLICEPOOL_ERROR_BUDGET_EXCEEDED. */
   uint64_t in_use;
-  /** Bytes of slices that were freed but wait for the device; for SLICEPOOL_ERROR_BUSY their number. */
+  /**
+   * Bytes of slices that were freed but wait for the device; for SLICEPOOL_ERROR_BUSY their number. For
+   * SLICEPOOL_ERROR_EXHAUSTED the number of buffers that were in caches at that moment.
+   */
   uint64_t pending;
   /** A free range of at least this many bytes exists; slicepool_largest_free() is exact. */
   uint64_t largest_free;
   /**
    * The value that was refused, for SLICEPOOL_ERROR_INVALID_ARGUMENT; the position of the heap, for
    * SLICEPOOL_ERROR_BUDGET_EXCEEDED with the field "heap"; where the damage begins, from the start of the page,
-   * for SLICEPOOL_ERROR_MARGIN_DAMAGED.
+   * for SLICEPOOL_ERROR_MARGIN_DAMAGED; with the field "prefill", bytes of the buffers that could not be created.
    */
   uint64_t value;
   /** Handle of the page, for SLICEPOOL_ERROR_MARGIN_DAMAGED. */
   uint64_t memory;
-  /** Live slices, for SLICEPOOL_ERROR_BUSY. */
+  /** Live slices, or buffers that are out, for SLICEPOOL_ERROR_BUSY. */
   uint64_t live;
-  /** Pages being taken from the device or given back, or callbacks running, at that moment. */
+  /**
+   * Pages being taken from the device or given back, or callbacks running, at that moment; for SLICEPOOL_ERROR_BUSY of a
+   * buffer pool its caches count too.
+   */
   uint32_t in_flight;
   /** Position of the element that was refused, in calls with many. */
   uint32_t index;
@@ -215,7 +251,10 @@ typedef struct slicepool_failure {
    * tried. Of allocators with several memory types.
    */
   int32_t type_results[32];
-  /** Name of the argument or field that was refused, or of what is not supported, or "heap": a static string, or NULL. */
+  /**
+   * Name of the argument or field that was refused, or of what is not supported, or "heap", or "prefill" where a buffer pool
+   * could not create its buffers beforehand: a static string, or NULL.
+   */
   const char *field;
   /** NULL. */
   void *reserved;
@@ -741,7 +780,7 @@ typedef void (*slicepool_host_lock_fn)(void *user_data);
 typedef void (*slicepool_host_wait_fn)(void *user_data, uint32_t attempt);
 
 /**
- * The host side of one allocator or space: all optional, NULL means the default. Copied at creation.
+ * The host side of one allocator, space, budget or buffer pool: all optional, NULL means the default. Copied at creation.
  *
  * None of these functions may call slicepool, throw, longjmp or unwind. Any thread that uses the object calls them.
  */
@@ -2395,6 +2434,754 @@ uint32_t slicepool_sizeof_space_slice(void);
 uint32_t slicepool_sizeof_space_statistics(void);
 
 /* --------------------------------------------------------------------------------------------------------------------
+ * Buffer pools: what they are asked for
+ * -------------------------------------------------------------------------------------------------------------------- */
+
+/** Every buffer is created when the pool is, those of a class in one piece. If that fails, nothing has been taken. */
+#define SLICEPOOL_BUFFER_POOL_PREFILL 1
+
+/** The caller lets one thread at a time into the pool and all its caches: no lock is taken. */
+#define SLICEPOOL_BUFFER_POOL_EXTERNALLY_SYNCHRONIZED 2
+
+/**
+ * How a buffer pool is made: size classes, a limit for each, and how threads share the buffers. All zero but `struct_size` is
+ * a good start.
+ *
+ * Classes have powers of two as sizes and need not be contiguous; a request goes to the smallest that fits. Fill in the fields,
+ * or have the functions below do it: each changes a config in place, those that fail leave it as it is, and the details of
+ * a failure go to `failure`. Those that shape the classes take them as the one before left them, so their order matters.
+ */
+typedef struct slicepool_buffer_pool_config {
+  /** sizeof(slicepool_buffer_pool_config), set by the caller. */
+  uint32_t struct_size;
+  /** SLICEPOOL_BUFFER_POOL_ flags. */
+  uint32_t flags;
+  /** Requests of fewer bytes do not use the classes if they have SLICEPOOL_BUFFER_UNTRACKED. At most the smallest class. */
+  uint64_t pool_min_size;
+  /** Every buffer lies at a multiple of this power of two, at most the smallest class; 0: 1. */
+  uint64_t alignment;
+  /**
+   * Threads that are expected to use the pool at a time, which set the stripes of its freelists and the capacity of
+   * automatic caches; 0: 1.
+   */
+  uint64_t parallelism;
+  /**
+   * Free buffers of each class that a cache keeps at most, or all that a smaller class has. 0: half of the class, divided by
+   * parallelism; UINT64_MAX: none.
+   */
+  uint64_t max_thread_cache_capacity;
+  /** The largest page the device gives out; 0: no limit. */
+  uint64_t max_page;
+  /**
+   * Every page is asked for at a multiple of this power of two, or of `alignment` if that is more; 0: 4096, or 64 for host
+   * memory.
+   */
+  uint64_t page_alignment;
+  /** Bytes that the pool may hold from the device, pages that are just being taken included; 0: as many as it gives. */
+  uint64_t max_bytes;
+  /** Bytes of `memory`; otherwise 0. */
+  uint64_t memory_bytes;
+  /**
+   * limits[i]: how many buffers of 2^i bytes there may be at a time; 0: the class is not enabled. If none is, the classes are
+   * those of slicepool_buffer_pool_config_for_network().
+   */
+  uint32_t limits[64];
+  /** Pages that the pool may hold, counted as for max_bytes; 0: any number. */
+  uint32_t max_pages;
+  /**
+   * Back-off steps for which a request waits for a page that another call is just getting, before it gets its own; 0: 32. As
+   * slicepool_allocator_config.growth_wait_steps.
+   */
+  uint32_t growth_wait_steps;
+  /**
+   * The block of memory that buffers lie in, at any address: a static array, a registered region. The pool's own until it is
+   * destroyed or abandoned; fewer than 300 bytes at its start are not used for buffers. NULL: buffers lie in memory of the
+   * device.
+   */
+  void *memory;
+  /** Host memory for the books, and lock; NULL: the C library's memory, and a spin lock that yields. */
+  const slicepool_host *host;
+  /** Limits shared with allocators and other pools; NULL: none. The pool becomes one of its owners. */
+  slicepool_budget *budget;
+  /** Where the details of a failed creation, or of a failed change of the config, go; may be NULL. */
+  slicepool_failure *failure;
+  /** A name for events, NUL-terminated UTF-8, of which SLICEPOOL_MAX_NAME bytes are kept; may be NULL. */
+  const char *name;
+  /** Anything that the program wants to keep with the pool: slicepool_buffer_pool_user_data(). */
+  void *user_data;
+} slicepool_buffer_pool_config;
+
+/**
+ * For network traffic: classes of 1 KiB to 128 KiB with 4,096 buffers each. Not prefilled, alignment 1, parallelism 1,
+ * automatic caches, requests of any size use the classes. What else there is in a config stays.
+ *
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT, SLICEPOOL_ERROR_VERSION_MISMATCH
+ *
+ * Threads: one at a time per config, as with all these functions. Cost: constant, as with all of them but where it is said.
+ */
+slicepool_result slicepool_buffer_pool_config_for_network(struct slicepool_buffer_pool_config *config);
+
+/**
+ * For storage: classes from one page of the machine's memory (4 KiB where that is not known) to 8 MiB with 64 buffers each;
+ * otherwise like slicepool_buffer_pool_config_for_network().
+ *
+ * @return as slicepool_buffer_pool_config_for_network()
+ */
+slicepool_result slicepool_buffer_pool_config_for_storage(struct slicepool_buffer_pool_config *config);
+
+/**
+ * The same for pages of another size.
+ *
+ * @param page_size  a power of two of at most 8 MiB
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT also for another page_size; `limit` is 8 MiB then
+ */
+slicepool_result slicepool_buffer_pool_config_for_storage_with_page_size(struct slicepool_buffer_pool_config *config,
+                                                                         uint64_t page_size);
+
+/**
+ * Sets pool_min_size: requests of fewer bytes do not use the classes if they have SLICEPOOL_BUFFER_UNTRACKED.
+ *
+ * @param pool_min_size  bytes; creating a pool refuses more than the smallest class has
+ * @return as slicepool_buffer_pool_config_for_network()
+ */
+slicepool_result slicepool_buffer_pool_config_with_pool_min_size(struct slicepool_buffer_pool_config *config,
+                                                                 uint64_t pool_min_size);
+
+/**
+ * Makes every power of two in a range a class, and nothing else.
+ *
+ * @param min_size     bytes of the smallest class, a power of two
+ * @param max_size     bytes of the largest class, a power of two, not below min_size
+ * @param max_buffers  limit of each; not 0
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT with the field "size" for a size that is none (`limit` is the largest there is, if
+ *         it is too large), "max_size" for a range that is reversed (`limit` is min_size), "max_buffers"
+ */
+slicepool_result slicepool_buffer_pool_config_with_size_class_range(struct slicepool_buffer_pool_config *config,
+                                                                    uint64_t min_size,
+                                                                    uint64_t max_size,
+                                                                    uint32_t max_buffers);
+
+/**
+ * Makes these the classes, and nothing else.
+ *
+ * @param sizes        `count` numbers of bytes in any order, powers of two, each of them once
+ * @param max_buffers  `count` limits, none of them 0
+ * @param count        at least 1
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT with the field "size" for a size that is none or occurs twice, "max_buffers", or
+ *         "classes" if there is none; `index` tells which class is to blame
+ *
+ * Cost: one look at each class.
+ */
+slicepool_result slicepool_buffer_pool_config_with_size_classes(struct slicepool_buffer_pool_config *config,
+                                                                const uint64_t *sizes,
+                                                                const uint32_t *max_buffers,
+                                                                uint32_t count);
+
+/**
+ * Adds a class, or gives one that there is another limit.
+ *
+ * @param size         bytes, a power of two
+ * @param max_buffers  not 0
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT with the field "size" or "max_buffers"
+ */
+slicepool_result slicepool_buffer_pool_config_with_size_class(struct slicepool_buffer_pool_config *config,
+                                                              uint64_t size,
+                                                              uint32_t max_buffers);
+
+/**
+ * Removes a class: the next larger one serves its requests.
+ *
+ * @param size  bytes, a power of two
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT with the field "size", also if there is no such class or no other one
+ */
+slicepool_result slicepool_buffer_pool_config_without_size_class(struct slicepool_buffer_pool_config *config,
+                                                                 uint64_t size);
+
+/**
+ * Gives every class this limit.
+ *
+ * @param max_buffers  not 0
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+ */
+slicepool_result slicepool_buffer_pool_config_with_max_per_class(struct slicepool_buffer_pool_config *config,
+                                                                 uint32_t max_buffers);
+
+/**
+ * Gives every class about as many bytes: bytes / size buffers, rounded down, and at least one. The bytes are not remembered.
+ *
+ * @param bytes  not 0
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT with the field "bytes"; if they are more than 2^32 - 1 buffers of a class, `size` is
+ *         that of the smallest one and `limit` is 2^32 - 1
+ */
+slicepool_result slicepool_buffer_pool_config_with_bytes_per_class(struct slicepool_buffer_pool_config *config,
+                                                                   uint64_t bytes);
+
+/**
+ * Scales all limits by one factor, up or down: the greatest for which slicepool_buffer_pool_config_max_tracked_bytes() stays
+ * within the budget.
+ *
+ * A limit becomes what it was times the factor, rounded down, and at least 1: no class is lost, and limits that step together
+ * may leave some of the budget unused. The budget is not remembered; asked again, it scales the scaled limits, which may
+ * differ.
+ *
+ * @param budget  bytes
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT with the field "budget". If that is less than one buffer of every class, `limit` is
+ *         the least that would do, and so above `value`. If it has room for more than 2^32 - 1 buffers of a class, `size` is
+ *         that of the class and `limit` is 2^32 - 1, below `value`
+ *
+ * Cost: at most 32 steps for each two classes.
+ */
+slicepool_result slicepool_buffer_pool_config_with_budget_bytes(struct slicepool_buffer_pool_config *config,
+                                                                uint64_t budget);
+
+/**
+ * Sets parallelism: the threads that are expected to use the pool at a time.
+ *
+ * @param parallelism  not 0
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+ */
+slicepool_result slicepool_buffer_pool_config_with_parallelism(struct slicepool_buffer_pool_config *config,
+                                                               uint64_t parallelism);
+
+/**
+ * Sets max_thread_cache_capacity: free buffers of each class that a cache keeps at most, or all that a smaller class has.
+ *
+ * Buffers in a cache serve its own thread only, until they spill or the cache is flushed: a large one favours reuse by the same
+ * thread, a small one other threads and less memory.
+ *
+ * @param capacity  not 0
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+ */
+slicepool_result slicepool_buffer_pool_config_with_max_thread_cache_capacity(struct slicepool_buffer_pool_config *config,
+                                                                             uint64_t capacity);
+
+/**
+ * Sets max_thread_cache_capacity so that caches keep nothing: every buffer goes through the freelists of its class.
+ *
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+ */
+slicepool_result slicepool_buffer_pool_config_with_thread_cache_disabled(struct slicepool_buffer_pool_config *config);
+
+/**
+ * Sets SLICEPOOL_BUFFER_POOL_PREFILL, or takes it away.
+ *
+ * @param prefill  1 or 0
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+ */
+slicepool_result slicepool_buffer_pool_config_with_prefill(struct slicepool_buffer_pool_config *config,
+                                                           uint32_t prefill);
+
+/**
+ * Sets alignment: every buffer lies at a multiple of it.
+ *
+ * @param alignment  bytes, not 0; creating a pool refuses what is no power of two, or more than the smallest class has
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+ */
+slicepool_result slicepool_buffer_pool_config_with_alignment(struct slicepool_buffer_pool_config *config,
+                                                             uint64_t alignment);
+
+/** sizeof(slicepool_buffer_pool_config) as the library sees it, for bindings. */
+uint32_t slicepool_sizeof_buffer_pool_config(void);
+
+/* --------------------------------------------------------------------------------------------------------------------
+ * Buffer pools: what a config comes to
+ * -------------------------------------------------------------------------------------------------------------------- */
+
+/**
+ * What creating a pool checks of classes, alignment and pool_min_size, which may be set in any order.
+ *
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT with the first of the fields "alignment" (no power of two: `limit` is 0; above the
+ *         smallest class: `limit` is that) and "pool_min_size" (above the smallest class, which `limit` tells); or "size" for a
+ *         class that cannot be addressed
+ */
+slicepool_result slicepool_buffer_pool_config_check(const slicepool_buffer_pool_config *config);
+
+/**
+ * Number of classes.
+ *
+ * @param count  set on success
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+ */
+slicepool_result slicepool_buffer_pool_config_class_count(const slicepool_buffer_pool_config *config,
+                                                          uint32_t *count);
+
+/**
+ * A class by its position.
+ *
+ * @param index        in ascending order of size
+ * @param size         set to the bytes of its buffers
+ * @param max_buffers  set to its limit
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT with the field "index" if there are not so many
+ */
+slicepool_result slicepool_buffer_pool_config_class_get(const slicepool_buffer_pool_config *config,
+                                                        uint32_t index,
+                                                        uint64_t *size,
+                                                        uint32_t *max_buffers);
+
+/**
+ * The class that serves a request: the smallest that fits, whatever pool_min_size says.
+ *
+ * @param request_size  bytes
+ * @param size          set to the bytes of the class's buffers
+ * @param max_buffers   set to its limit
+ * @return SLICEPOOL_ERROR_OVERSIZED above the largest class, which `limit` tells
+ */
+slicepool_result slicepool_buffer_pool_config_class_for(const slicepool_buffer_pool_config *config,
+                                                        uint64_t request_size,
+                                                        uint64_t *size,
+                                                        uint32_t *max_buffers);
+
+/**
+ * Bytes of the smallest class.
+ *
+ * @param min_size  set on success
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+ */
+slicepool_result slicepool_buffer_pool_config_min_size(const slicepool_buffer_pool_config *config,
+                                                       uint64_t *min_size);
+
+/**
+ * Bytes of the largest class.
+ *
+ * @param max_size  set on success
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+ */
+slicepool_result slicepool_buffer_pool_config_max_size(const slicepool_buffer_pool_config *config,
+                                                       uint64_t *max_size);
+
+/**
+ * Bytes of all buffers that the pool may create: neither its books nor what goes beyond the ceiling.
+ *
+ * @param bytes  set on success; UINT64_MAX if they are more
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+ */
+slicepool_result slicepool_buffer_pool_config_max_tracked_bytes(const slicepool_buffer_pool_config *config,
+                                                                uint64_t *bytes);
+
+/**
+ * How many free buffers a cache keeps of a class with this limit.
+ *
+ * @param max_buffers  the limit; not 0
+ * @param capacity     set on success
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+ */
+slicepool_result slicepool_buffer_pool_config_cache_capacity(const slicepool_buffer_pool_config *config,
+                                                             uint32_t max_buffers,
+                                                             uint32_t *capacity);
+
+/**
+ * Stripes of the freelist of a class with this limit: one for each expected thread and at least 8, but no more than 4,096 or
+ * than there are buffers, and a power of two.
+ *
+ * @param max_buffers  the limit; not 0
+ * @param stripes      set on success
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+ */
+slicepool_result slicepool_buffer_pool_config_stripes(const slicepool_buffer_pool_config *config,
+                                                      uint32_t max_buffers,
+                                                      uint32_t *stripes);
+
+/* --------------------------------------------------------------------------------------------------------------------
+ * Buffer pools
+ * -------------------------------------------------------------------------------------------------------------------- */
+
+/**
+ * A fixed-capacity pool of aligned, recyclable buffers with a hard ceiling, for I/O, DMA and registered memory.
+ *
+ * It has classes of power-of-two sizes, each with its own limit. A request is served by the smallest class that fits, and by
+ * no other. Memory comes from the device in slabs of at most 256 KiB, or one buffer if that is larger, as buffers are first
+ * needed, or all at once (SLICEPOOL_BUFFER_POOL_PREFILL), and stays until the pool is closed. Nothing lies in that memory but
+ * buffers. The books grow with the buffers that were created, not with the limits.
+ */
+typedef struct slicepool_buffer_pool slicepool_buffer_pool;
+
+/**
+ * Creates a buffer pool. Takes nothing from the device yet, unless it is prefilled.
+ *
+ * @param device  copied; its user_data must stay valid until the pool is gone. NULL: buffers lie in config->memory or, without
+ *                that, in the C library's memory
+ * @param config  copied with all it points to; may be NULL for the defaults
+ * @param pool    set on success; to be destroyed or abandoned by the caller
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT (config->failure names the field, as slicepool_buffer_pool_config_check() does;
+ *         "memory" for a block beside a device; "size" for a class whose buffers are larger than max_page),
+ *         SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY, SLICEPOOL_ERROR_VERSION_MISMATCH. If it is to be prefilled, what
+ *         slicepool_buffer_acquire() answers where a buffer has to be created, with the field "prefill" and the bytes of the
+ *         class's buffers as `value`; the device and the host have everything back then
+ *
+ * Threads: any. Cost: a few host allocations per class; prefilled, one device call and a look at each buffer besides.
+ */
+slicepool_result slicepool_buffer_pool_create(const slicepool_device *device,
+                                              const slicepool_buffer_pool_config *config,
+                                              struct slicepool_buffer_pool **pool);
+
+/**
+ * Creates a buffer pool all of whose bookkeeping, that of its caches, and itself, lives in a block of memory that the caller
+ * provides. It never asks for more: when the block is full, calls answer SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY. Buffers do not lie
+ * in that block: for them there is config->memory.
+ *
+ * What a pool needs grows with the buffers it creates, by about 40 bytes for each, and with its caches;
+ * slicepool_buffer_pool_statistics.metadata_bytes tells.
+ *
+ * @param device  as for slicepool_buffer_pool_create()
+ * @param config  as for slicepool_buffer_pool_create(); its host must not have `allocate`
+ * @param memory  at any address; the library's own until the pool is destroyed or abandoned, then the caller's again
+ * @param bytes   of the block
+ * @param pool    set on success; lies in the block
+ * @return as slicepool_buffer_pool_create(); SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY if the block is too small even for that
+ *
+ * Threads: any. Cost: as slicepool_buffer_pool_create(), without host allocations.
+ */
+slicepool_result slicepool_buffer_pool_create_in(const slicepool_device *device,
+                                                 const slicepool_buffer_pool_config *config,
+                                                 void *memory,
+                                                 uint64_t bytes,
+                                                 struct slicepool_buffer_pool **pool);
+
+/**
+ * Hands out nothing any more. Caches give back what they hold the next time they are used, or when they are destroyed. When the
+ * last buffer is back, the device gets all memory back, from the thread that brought it, also long after this has returned.
+ * Buffers that are out stay as they are. Closing a pool twice is no error. It is still to be destroyed.
+ *
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+ *
+ * Threads: any. Cost: a look at each stripe of each class; one device call a slab if nothing is out.
+ */
+slicepool_result slicepool_buffer_pool_close(struct slicepool_buffer_pool *pool);
+
+/**
+ * Closes the pool, gives all memory back to the device and frees the pool. No callback comes after this returns.
+ *
+ * @param pool     not used by anybody else any more, unless the call fails
+ * @param flags    SLICEPOOL_DESTROY_FORCE: also if buffers are out, which nobody may use any more, or the device refuses
+ *                 to take memory back
+ * @param failure  may be NULL; `live` tells how many buffers are out, `in_flight` how many caches there are
+ * @return SLICEPOOL_ERROR_BUSY while buffers are out or there are caches (with FORCE only the caches count), or a callback of
+ *         this pool is running (so from within one, FORCE or not); nothing has changed then. SLICEPOOL_ERROR_DEVICE_FAILED if
+ *         the device refuses to take memory back: the pool is closed then, and can be destroyed again
+ *
+ * Threads: exclusive. Cost: one device call a slab.
+ */
+slicepool_result slicepool_buffer_pool_destroy(struct slicepool_buffer_pool *pool,
+                                               uint32_t flags,
+                                               slicepool_failure *failure);
+
+/**
+ * Frees the pool's host memory without a word to the device: for process exit, a lost device, or a forked child, which may
+ * call nothing else of its parent's pools.
+ *
+ * @param pool   not used by anybody else any more, and neither are its buffers, unless the call fails
+ * @param flags  SLICEPOOL_ABANDON_FORKED in a forked child, where host memory of the pool's caches is lost
+ * @return SLICEPOOL_ERROR_BUSY while there are caches or a callback of this pool is running, unless forked
+ *
+ * Threads: exclusive. Cost: a few host deallocations per class.
+ */
+slicepool_result slicepool_buffer_pool_abandon(struct slicepool_buffer_pool *pool,
+                                               uint32_t flags);
+
+/**
+ * What slicepool_buffer_pool_config.user_data was.
+ *
+ * @param user_data  set on success
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+ *
+ * Threads: any. Cost: constant.
+ */
+slicepool_result slicepool_buffer_pool_user_data(struct slicepool_buffer_pool *pool,
+                                                 void **user_data);
+
+/* --------------------------------------------------------------------------------------------------------------------
+ * Caches: buffers that one thread keeps for itself
+ * -------------------------------------------------------------------------------------------------------------------- */
+
+/**
+ * Buffers that one thread keeps for itself: what it releases is what it gets next, without a lock.
+ *
+ * Made for a thread, a task or a core, which alone uses it. When it has no buffer of a class, it gets half its capacity from
+ * the class at once; when it is full, half of it goes back. Others cannot have meanwhile what it holds; a request that finds
+ * its class exhausted has every cache give back what it holds of the class the next time it is used.
+ */
+typedef struct slicepool_buffer_cache slicepool_buffer_cache;
+
+/**
+ * Creates a cache for one thread. It holds nothing yet.
+ *
+ * @param cache  set on success; to be destroyed by the caller, before the pool
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT, SLICEPOOL_ERROR_CLOSED, SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY
+ *
+ * Threads: any. Cost: three host allocations.
+ */
+slicepool_result slicepool_buffer_cache_create(slicepool_buffer_pool *pool,
+                                               struct slicepool_buffer_cache **cache);
+
+/**
+ * Gives back all buffers that the cache holds.
+ *
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+ *
+ * Threads: one at a time per cache. Cost: in proportion to the buffers; if the pool is closed and nothing else is out, one
+ * device call a slab.
+ */
+slicepool_result slicepool_buffer_cache_flush(struct slicepool_buffer_cache *cache);
+
+/**
+ * Gives back all buffers that the cache holds, and frees it. Its pool may have been closed. NULL is an error.
+ *
+ * @return SLICEPOOL_ERROR_BUSY from within a callback that a call with this cache runs; SLICEPOOL_ERROR_INVALID_ARGUMENT
+ *
+ * Threads: exclusive. Cost: as slicepool_buffer_cache_flush(), and three host deallocations.
+ */
+slicepool_result slicepool_buffer_cache_destroy(struct slicepool_buffer_cache *cache);
+
+/* --------------------------------------------------------------------------------------------------------------------
+ * Buffers
+ * -------------------------------------------------------------------------------------------------------------------- */
+
+/**
+ * The bytes asked for are zero; what is behind them is not looked at. Where the CPU sees the memory it is filled by the CPU,
+ * otherwise by the device's callback `fill`, which gets a size that is a multiple of 4, and must be done when it returns.
+ */
+#define SLICEPOOL_BUFFER_ZERO 1
+
+/**
+ * If the classes refuse, or the request is below pool_min_size: a buffer of exactly that many bytes that belongs to no class. It
+ * is a page of the device's of its own, beyond the pool's ceiling, and goes back when it is released.
+ */
+#define SLICEPOOL_BUFFER_UNTRACKED 2
+
+/** A buffer: [offset, offset + size) of the device memory named `memory`. Copy it freely; only `id` is ever trusted. */
+typedef struct slicepool_buffer {
+  /** sizeof(slicepool_buffer), set by the caller. */
+  uint32_t struct_size;
+  /** 0. */
+  uint32_t reserved;
+  /** What releases the buffer; never given out again. 0 for an empty buffer, of which everything is 0. */
+  uint64_t id;
+  /** Handle of the device memory that it lies in, as the device filled it in. */
+  uint64_t memory;
+  /** Bytes from the start of that memory. */
+  uint64_t offset;
+  /** Bytes that it has room for: those of its class, or those asked for if it belongs to none. */
+  uint64_t size;
+  /** Address of the buffer as the device sees it, 0 if the device gives none. */
+  uint64_t address;
+  /** Where the CPU sees the buffer, NULL if the device has not mapped its memory for good. */
+  void *mapped;
+  /** NULL. */
+  void *reserved_pointer;
+} slicepool_buffer;
+
+/**
+ * Hands out a buffer of at least `size` bytes, whatever it contains.
+ *
+ * A request of 0 bytes succeeds with an empty buffer, which takes nothing from the pool, and whose id 0 may be released like any
+ * other. (Slices of size 0 are an error, unless there is a pool that takes them.)
+ *
+ * @param cache    one of the pool's, or NULL: the freelists that all threads share
+ * @param size     bytes
+ * @param flags    SLICEPOOL_BUFFER_ flags
+ * @param buffer   filled in on success; its struct_size must be set
+ * @param failure  may be NULL
+ * @return SLICEPOOL_ERROR_OVERSIZED above the largest class (`limit`); SLICEPOOL_ERROR_EXHAUSTED if all buffers of the class are
+ *         out or in caches (`size` of the class, `limit`, `pending`: in caches, `in_flight`: slabs just being taken);
+ *         SLICEPOOL_ERROR_CLOSED; SLICEPOOL_ERROR_INVALID_ARGUMENT (NULL; unknown flags; "cache" for one of another pool);
+ *         and where a buffer has to be created or SLICEPOOL_BUFFER_UNTRACKED leads to the device,
+ *         SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY, SLICEPOOL_ERROR_DEVICE_FAILED, SLICEPOOL_ERROR_BUDGET_EXCEEDED,
+ *         SLICEPOOL_ERROR_PAGE_COUNT_EXCEEDED, SLICEPOOL_ERROR_TOO_LARGE, SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY,
+ *         SLICEPOOL_ERROR_TOO_MANY_SLICES, SLICEPOOL_ERROR_BUSY; SLICEPOOL_ERROR_NOT_SUPPORTED for SLICEPOOL_BUFFER_ZERO if the
+ *         CPU does not see the memory and the device has no `fill`
+ *
+ * Threads: any without a cache; otherwise one at a time per cache. Cost: constant, whatever the limits, and no lock where the
+ * cache has a buffer; one device call where a slab is taken; before SLICEPOOL_ERROR_EXHAUSTED a look at every cache.
+ * Callbacks run on the calling thread.
+ */
+slicepool_result slicepool_buffer_acquire(slicepool_buffer_pool *pool,
+                                          slicepool_buffer_cache *cache,
+                                          uint64_t size,
+                                          uint32_t flags,
+                                          struct slicepool_buffer *buffer,
+                                          slicepool_failure *failure);
+
+/**
+ * slicepool_buffer_acquire() with SLICEPOOL_BUFFER_ZERO.
+ *
+ * @param flags  other SLICEPOOL_BUFFER_ flags
+ * @return as slicepool_buffer_acquire()
+ *
+ * Threads: as slicepool_buffer_acquire(). Cost: that of slicepool_buffer_acquire(), and of filling `size` bytes.
+ */
+slicepool_result slicepool_buffer_acquire_zeroed(slicepool_buffer_pool *pool,
+                                                 slicepool_buffer_cache *cache,
+                                                 uint64_t size,
+                                                 uint32_t flags,
+                                                 struct slicepool_buffer *buffer,
+                                                 slicepool_failure *failure);
+
+/**
+ * Takes a buffer back. Any thread may release what another acquired, with a cache or without. Of several threads with one id, one
+ * succeeds.
+ *
+ * @param cache  one of the pool's, which keeps the buffer if it has room; or NULL: the freelists that all threads share
+ * @param id     of a buffer that is out; 0 is ignored
+ * @return SLICEPOOL_ERROR_STALE_HANDLE if it has been released before, SLICEPOOL_ERROR_FOREIGN_HANDLE if it was never this
+ *         pool's, SLICEPOOL_ERROR_INVALID_ARGUMENT ("cache" for one of another pool); nothing changes then
+ *
+ * Threads: any without a cache; otherwise one at a time per cache. Cost: constant, and no lock where the cache has room; one
+ * device call for a buffer that belongs to no class; one a slab for the last buffer of a pool that is closed.
+ */
+slicepool_result slicepool_buffer_release(slicepool_buffer_pool *pool,
+                                          slicepool_buffer_cache *cache,
+                                          uint64_t id);
+
+/**
+ * The buffer of a handle, as it was handed out.
+ *
+ * @param buffer  filled in on success; its struct_size must be set
+ * @return SLICEPOOL_ERROR_STALE_HANDLE, SLICEPOOL_ERROR_FOREIGN_HANDLE, SLICEPOOL_ERROR_INVALID_ARGUMENT (id 0)
+ *
+ * Threads: any. Cost: constant.
+ */
+slicepool_result slicepool_buffer_get(slicepool_buffer_pool *pool,
+                                      uint64_t id,
+                                      struct slicepool_buffer *buffer);
+
+/** sizeof(slicepool_buffer) as the library sees it, for bindings. */
+uint32_t slicepool_sizeof_buffer(void);
+
+/* --------------------------------------------------------------------------------------------------------------------
+ * Figures and regions of buffer pools
+ * -------------------------------------------------------------------------------------------------------------------- */
+
+/** Figures of a buffer pool. Each is right by itself; those of a pool in use may belong to different instants. */
+typedef struct slicepool_buffer_pool_statistics {
+  /** sizeof(slicepool_buffer_pool_statistics), set by the caller. */
+  uint32_t struct_size;
+  /** Classes. */
+  uint32_t classes;
+  /** Requests above the largest class. */
+  uint64_t oversized;
+  /** Requests below pool_min_size that went past the classes. */
+  uint64_t bypassed;
+  /** Bytes held from the device. */
+  uint64_t reserved_bytes;
+  /** Bytes of host memory that the books take. */
+  uint64_t metadata_bytes;
+  /** Caches there are. */
+  uint32_t caches;
+  /** Buffers out that belong to no class. */
+  uint32_t untracked;
+  /** 1 if the pool has been closed, otherwise 0. */
+  uint32_t closed;
+  /** 0. */
+  uint32_t reserved;
+} slicepool_buffer_pool_statistics;
+
+/** Figures of one class. Each is right by itself; those of a pool in use may belong to different instants. */
+typedef struct slicepool_buffer_class_statistics {
+  /** sizeof(slicepool_buffer_class_statistics), set by the caller. */
+  uint32_t struct_size;
+  /** Buffers that the class may have. */
+  uint32_t limit;
+  /** Bytes of each buffer. */
+  uint64_t size;
+  /** Requests that a cache has served. */
+  uint64_t hits;
+  /** Times that a cache was empty and got buffers from the freelist. */
+  uint64_t refills;
+  /** Times that a cache was full and gave half its buffers to the freelist. */
+  uint64_t spills;
+  /** Requests that found no buffer. */
+  uint64_t exhausted;
+  /** Buffers that the class has had from the device. They stay until the pool is closed. */
+  uint32_t created;
+  /** Buffers in users' hands. */
+  uint32_t in_use;
+  /** Buffers in caches. */
+  uint32_t cached;
+  /** Buffers in the freelist. */
+  uint32_t free;
+  /** Buffers that will not be handed out again: each after more than 2^34 handles. */
+  uint32_t retired;
+  /** Stripes of the freelist. */
+  uint32_t stripes;
+  /** Buffers that a cache keeps at most. */
+  uint32_t cache_capacity;
+  /** 0. */
+  uint32_t reserved;
+} slicepool_buffer_class_statistics;
+
+/** One piece of the device's memory that buffers of a class lie in, one behind the other from its start. */
+typedef struct slicepool_buffer_region {
+  /** sizeof(slicepool_buffer_region), set by the caller. */
+  uint32_t struct_size;
+  /** 0. */
+  uint32_t reserved;
+  /** Bytes of each buffer. */
+  uint64_t buffer_size;
+  /** Handle of the device memory. */
+  uint64_t memory;
+  /** Bytes from the start of that memory. */
+  uint64_t base;
+  /** Bytes of the region. */
+  uint64_t bytes;
+  /** Address as the device sees it, 0 if the device gives none. */
+  uint64_t address;
+  /** Where the CPU sees it, NULL if the device has not mapped the memory for good. */
+  void *mapped;
+  /** NULL. */
+  void *reserved_pointer;
+} slicepool_buffer_region;
+
+/**
+ * Figures of a buffer pool.
+ *
+ * @param statistics  filled in; its struct_size must be set
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+ *
+ * Threads: any. Cost: a look at each stripe of each class.
+ */
+slicepool_result slicepool_buffer_pool_statistics_get(slicepool_buffer_pool *pool,
+                                                      struct slicepool_buffer_pool_statistics *statistics);
+
+/**
+ * Figures of one class.
+ *
+ * @param index       position of the class in ascending order of size, as in slicepool_buffer_pool_config_class_get()
+ * @param statistics  filled in on success; its struct_size must be set
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT, also if there are not so many
+ *
+ * Threads: any. Cost: a look at each stripe of the class and at each cache.
+ */
+slicepool_result slicepool_buffer_class_statistics_get(slicepool_buffer_pool *pool,
+                                                       uint32_t index,
+                                                       struct slicepool_buffer_class_statistics *statistics);
+
+/**
+ * The memory that buffers lie in, class by class in ascending order of size: for registering it with whoever is to access it.
+ *
+ * With SLICEPOOL_BUFFER_POOL_PREFILL there is one region for each class, and they never change; otherwise regions are added as
+ * buffers are created. Buffers that belong to no class are not in them.
+ *
+ * @param regions   `capacity` structs, of which the first has its struct_size set; may be NULL if capacity is 0
+ * @param count     set to the number of regions: if it is above capacity, only the first were written
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+ *
+ * Threads: any. Cost: one look at each region.
+ */
+slicepool_result slicepool_buffer_pool_regions(slicepool_buffer_pool *pool,
+                                               struct slicepool_buffer_region *regions,
+                                               uint32_t capacity,
+                                               uint32_t *count);
+
+/** sizeof(slicepool_buffer_pool_statistics) as the library sees it, for bindings. */
+uint32_t slicepool_sizeof_buffer_pool_statistics(void);
+
+/** sizeof(slicepool_buffer_class_statistics) as the library sees it, for bindings. */
+uint32_t slicepool_sizeof_buffer_class_statistics(void);
+
+/** sizeof(slicepool_buffer_region) as the library sees it, for bindings. */
+uint32_t slicepool_sizeof_buffer_region(void);
+
+/* --------------------------------------------------------------------------------------------------------------------
  * For bindings
  * -------------------------------------------------------------------------------------------------------------------- */
 
@@ -2452,6 +3239,17 @@ slicepool_result slicepool_struct_default(void *object,
   { (uint32_t)sizeof(slicepool_space_slice), 0, 0, 0, 0 }
 #define SLICEPOOL_SPACE_STATISTICS_INIT \
   { (uint32_t)sizeof(slicepool_space_statistics), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define SLICEPOOL_BUFFER_POOL_CONFIG_INIT \
+  { (uint32_t)sizeof(slicepool_buffer_pool_config), 0, 0, 0, 0, 0, 0, 0, 0, 0, { 0 }, 0, 0, NULL, NULL, NULL, NULL, NULL, \
+    NULL }
+#define SLICEPOOL_BUFFER_INIT \
+  { (uint32_t)sizeof(slicepool_buffer), 0, 0, 0, 0, 0, 0, NULL, NULL }
+#define SLICEPOOL_BUFFER_POOL_STATISTICS_INIT \
+  { (uint32_t)sizeof(slicepool_buffer_pool_statistics), 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define SLICEPOOL_BUFFER_CLASS_STATISTICS_INIT \
+  { (uint32_t)sizeof(slicepool_buffer_class_statistics), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define SLICEPOOL_BUFFER_REGION_INIT \
+  { (uint32_t)sizeof(slicepool_buffer_region), 0, 0, 0, 0, 0, 0, NULL, NULL }
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -41,3 +41,14 @@
   { (uint32_t)sizeof(slicepool_space_slice), 0, 0, 0, 0 }
 #define SLICEPOOL_SPACE_STATISTICS_INIT \
   { (uint32_t)sizeof(slicepool_space_statistics), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define SLICEPOOL_BUFFER_POOL_CONFIG_INIT \
+  { (uint32_t)sizeof(slicepool_buffer_pool_config), 0, 0, 0, 0, 0, 0, 0, 0, 0, { 0 }, 0, 0, NULL, NULL, NULL, NULL, NULL, \
+    NULL }
+#define SLICEPOOL_BUFFER_INIT \
+  { (uint32_t)sizeof(slicepool_buffer), 0, 0, 0, 0, 0, 0, NULL, NULL }
+#define SLICEPOOL_BUFFER_POOL_STATISTICS_INIT \
+  { (uint32_t)sizeof(slicepool_buffer_pool_statistics), 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define SLICEPOOL_BUFFER_CLASS_STATISTICS_INIT \
+  { (uint32_t)sizeof(slicepool_buffer_class_statistics), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define SLICEPOOL_BUFFER_REGION_INIT \
+  { (uint32_t)sizeof(slicepool_buffer_region), 0, 0, 0, 0, 0, 0, NULL, NULL }

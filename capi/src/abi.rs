@@ -4,7 +4,7 @@ use crate::result::{SLICEPOOL_OK, code, slicepool_result};
 use core::ffi::{CStr, c_void};
 use core::mem::MaybeUninit;
 use core::ptr;
-use slicepool_core::Error;
+use slicepool_core::{BufferConfigError, BufferPoolError, Error};
 
 /// The largest `struct_size` that is believed: several times the largest struct, so that garbage is told from a newer
 /// version before its tail is read.
@@ -29,11 +29,25 @@ pub(crate) enum Refusal {
     /// Its caller was compiled for a newer version and uses what this one does not know.
     Newer,
     Error(Error),
+    /// What a buffer pool's config or its prefill came to.
+    Pool(BufferPoolError),
 }
 
 impl From<Error> for Refusal {
     fn from(error: Error) -> Self {
         Self::Error(error)
+    }
+}
+
+impl From<BufferPoolError> for Refusal {
+    fn from(error: BufferPoolError) -> Self {
+        Self::Pool(error)
+    }
+}
+
+impl From<BufferConfigError> for Refusal {
+    fn from(error: BufferConfigError) -> Self {
+        Self::Pool(BufferPoolError::Config(error))
     }
 }
 

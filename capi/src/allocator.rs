@@ -3,7 +3,7 @@
 use crate::abi::{self, Refusal, Struct, invalid};
 use crate::budget::{self, limit, slicepool_budget};
 use crate::device::{CallbackDevice, slicepool_device};
-use crate::host::{self, slicepool_host};
+use crate::host::{self, Books, slicepool_host};
 use crate::label::{number, read_name};
 use crate::memory::{Memory, read_sizes, slicepool_allocation_sizes, slicepool_heap, slicepool_memory_type};
 use crate::page::slicepool_device_memory;
@@ -11,7 +11,6 @@ use crate::pool::{List, slicepool_pool_options, write_pools};
 use crate::result::{finish, finish_with, slicepool_failure, slicepool_result};
 use core::alloc::Layout;
 use core::ffi::{c_char, c_void};
-use core::ptr::NonNull;
 use slicepool_core::layout;
 use slicepool_core::{
     AllocationSizes, Allocator, AllocatorOptions, Debugging, DeviceFault, DeviceLayout, Error, Heap, HostMemory,
@@ -283,14 +282,6 @@ pub(crate) fn validate(
     Ok(())
 }
 
-/// Where the books go.
-enum Books {
-    /// Into memory of the host, bit by bit.
-    Host,
-    /// All into one block.
-    Block { memory: *mut c_void, bytes: u64 },
-}
-
 #[cold]
 unsafe fn create(
     device: *const slicepool_device,
@@ -307,19 +298,8 @@ unsafe fn create(
         // SAFETY: the caller says so.
         lock = unsafe { LockKind::unlocked() };
     }
-    let memory = match books {
-        Books::Host => host.memory,
-        Books::Block { .. } if host.has_memory => return Err(invalid(c"allocate", 0)),
-        Books::Block { memory, bytes } => {
-            let memory = NonNull::new(memory.cast()).ok_or_else(|| invalid(c"memory", 0))?;
-            let end = usize::try_from(bytes).ok().and_then(|bytes| memory.addr().get().checked_add(bytes));
-            let bytes = end.ok_or_else(|| invalid(c"bytes", bytes))? - memory.addr().get();
-            // SAFETY: the contract of the public function.
-            let block = unsafe { HostMemory::in_block(memory, bytes, lock) };
-            // A block without room for its own books is one that is full from the start.
-            block.map_err(|_| Error::OutOfHostMemory { bytes: bytes as u64 })?
-        }
-    };
+    // SAFETY: the contract of the public function.
+    let memory = unsafe { host.books(&books, lock)? };
     let mut options = plan.options.clone().with_memory(memory).with_lock(lock);
     if !config.budget.is_null() {
         // SAFETY: the contract of the public function.

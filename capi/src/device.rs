@@ -2,6 +2,7 @@
 
 use crate::abi::{self, Refusal, Struct, invalid};
 use crate::event::{self, slicepool_device_event_fn};
+use crate::host;
 use crate::page::{
     SLICEPOOL_PAGE_DEDICATED, slicepool_cache_range, slicepool_device_allocate_fn, slicepool_device_cache_fn,
     slicepool_device_deallocate_fn, slicepool_device_map_fn, slicepool_device_memory, slicepool_device_unmap_fn,
@@ -15,7 +16,7 @@ use core::ffi::c_void;
 use core::ptr;
 use slicepool_core::{
     AllocationSizes, CacheRange, Device, DeviceError, DeviceMemory, Event, FillReason, FillRequest, HeapBudget,
-    HostDevice, PageRequest, Point, Shortage,
+    HostDevice, HostMemory, PageRequest, Point, Shortage,
 };
 
 /// A place on a timeline of the device's work: a queue, a stream, a frame loop, numbered as the program likes. What waits
@@ -173,15 +174,15 @@ unsafe impl Struct for slicepool_device {
     const NAME: &'static core::ffi::CStr = c"device";
 }
 
+type Allocate =
+    unsafe extern "C" fn(*mut c_void, *const slicepool_page_request, *mut slicepool_device_memory) -> slicepool_result;
+type Deallocate = unsafe extern "C" fn(*mut c_void, *const slicepool_device_memory) -> slicepool_result;
+
 /// The caller's callbacks as core's device.
 pub(crate) struct CallbackDevice {
     user_data: *mut c_void,
-    allocate: unsafe extern "C" fn(
-        *mut c_void,
-        *const slicepool_page_request,
-        *mut slicepool_device_memory,
-    ) -> slicepool_result,
-    deallocate: unsafe extern "C" fn(*mut c_void, *const slicepool_device_memory) -> slicepool_result,
+    allocate: Allocate,
+    deallocate: Deallocate,
     completed: slicepool_device_completed_fn,
     out_of_memory: slicepool_device_out_of_memory_fn,
     fill: slicepool_device_fill_fn,
@@ -230,6 +231,39 @@ impl CallbackDevice {
             invalidate: device.invalidate,
             event: device.event,
         })
+    }
+
+    /// Pages of the C library's memory.
+    pub(crate) fn of_host() -> Self {
+        Self::of(ptr::null_mut(), allocate_from_host, deallocate_to_host)
+    }
+
+    /// Pages of a block of memory. What names the block lies in it, and goes with it.
+    ///
+    /// # Safety
+    /// `block` is host memory in a block that outlives the device and everything in it.
+    #[cold]
+    pub(crate) unsafe fn of_block(block: HostMemory) -> Result<Self, Refusal> {
+        let at = host::place(block, block).map_err(|(_, refusal)| refusal)?;
+        Ok(Self::of(at.as_ptr().cast(), allocate_from_block, deallocate_to_block))
+    }
+
+    #[cold]
+    fn of(user_data: *mut c_void, allocate: Allocate, deallocate: Deallocate) -> Self {
+        Self {
+            user_data,
+            allocate,
+            deallocate,
+            completed: None,
+            out_of_memory: None,
+            fill: None,
+            heap_budget: None,
+            map: None,
+            unmap: None,
+            flush: None,
+            invalidate: None,
+            event: None,
+        }
     }
 
     /// Tells of block sizes that were rounded up.
@@ -404,6 +438,87 @@ impl slicepool_heap_budget {
     }
 }
 
+/// A page of host memory.
+///
+/// # Safety
+/// The library passes whole structs; so does everybody else who calls a device.
+#[cold]
+unsafe fn allocate_page(
+    device: HostDevice,
+    request: *const slicepool_page_request,
+    memory: *mut slicepool_device_memory,
+) -> slicepool_result {
+    // SAFETY: passed on from the caller.
+    let (request, memory) = unsafe { (&*request, &mut *memory) };
+    let mut page = PageRequest::new(request.size, request.alignment);
+    page.pool = request.pool;
+    match device.allocate(&page) {
+        Ok(given) => {
+            memory.handle = given.handle;
+            memory.address = given.address;
+            memory.mapped = given.mapped.cast();
+            memory.context = given.context.cast();
+            SLICEPOOL_OK
+        }
+        Err(_) => SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY,
+    }
+}
+
+/// Takes it back.
+///
+/// # Safety
+/// As [`allocate_page`].
+#[cold]
+unsafe fn deallocate_page(device: HostDevice, memory: *const slicepool_device_memory) -> slicepool_result {
+    // SAFETY: passed on from the caller.
+    let memory = unsafe { *memory };
+    let memory = memory.to_core(memory.size);
+    if device.deallocate(&memory).is_ok() { SLICEPOOL_OK } else { SLICEPOOL_ERROR_DEVICE_FAILED }
+}
+
+unsafe extern "C" fn allocate_from_host(
+    _: *mut c_void,
+    request: *const slicepool_page_request,
+    memory: *mut slicepool_device_memory,
+) -> slicepool_result {
+    // SAFETY: passed on from the caller.
+    unsafe { allocate_page(HostDevice::new(), request, memory) }
+}
+
+unsafe extern "C" fn deallocate_to_host(_: *mut c_void, memory: *const slicepool_device_memory) -> slicepool_result {
+    // SAFETY: passed on from the caller.
+    unsafe { deallocate_page(HostDevice::new(), memory) }
+}
+
+unsafe extern "C" fn fill_of_host(
+    _: *mut c_void,
+    request: *const slicepool_fill_request,
+    _: *mut slicepool_point,
+) -> slicepool_result {
+    // SAFETY: a whole struct; the slice is not used by anybody else meanwhile.
+    unsafe { ptr::write_bytes((*request).mapped.cast::<u8>(), 0, (*request).size as usize) };
+    SLICEPOOL_OK
+}
+
+/// `block` points to the host memory that is the device's.
+unsafe extern "C" fn allocate_from_block(
+    block: *mut c_void,
+    request: *const slicepool_page_request,
+    memory: *mut slicepool_device_memory,
+) -> slicepool_result {
+    // SAFETY: passed on from the caller.
+    unsafe { allocate_page(HostDevice::over(*block.cast()), request, memory) }
+}
+
+/// As [`allocate_from_block`].
+unsafe extern "C" fn deallocate_to_block(
+    block: *mut c_void,
+    memory: *const slicepool_device_memory,
+) -> slicepool_result {
+    // SAFETY: passed on from the caller.
+    unsafe { deallocate_page(HostDevice::over(*block.cast()), memory) }
+}
+
 /// Fills in a device whose pages are host memory of the C library: for staging memory, tests and first steps.
 ///
 /// Handle and address of its pages are their address; they are mapped where they lie, and it fills them for ZERO and SCRUB.
@@ -414,41 +529,6 @@ impl slicepool_heap_budget {
 /// Threads: any. Cost: constant.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slicepool_host_device(device: *mut slicepool_device) -> slicepool_result {
-    unsafe extern "C" fn allocate(
-        _: *mut c_void,
-        request: *const slicepool_page_request,
-        memory: *mut slicepool_device_memory,
-    ) -> slicepool_result {
-        // SAFETY: the library passes whole structs; so does everybody else who calls a device.
-        let (request, memory) = unsafe { (&*request, &mut *memory) };
-        let mut page = PageRequest::new(request.size, request.alignment);
-        page.pool = request.pool;
-        match HostDevice::new().allocate(&page) {
-            Ok(given) => {
-                memory.handle = given.handle;
-                memory.address = given.address;
-                memory.mapped = given.mapped.cast();
-                memory.context = given.context.cast();
-                SLICEPOOL_OK
-            }
-            Err(_) => SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY,
-        }
-    }
-    unsafe extern "C" fn deallocate(_: *mut c_void, memory: *const slicepool_device_memory) -> slicepool_result {
-        // SAFETY: as above.
-        let memory = unsafe { *memory };
-        let memory = memory.to_core(memory.size);
-        if HostDevice::new().deallocate(&memory).is_ok() { SLICEPOOL_OK } else { SLICEPOOL_ERROR_DEVICE_FAILED }
-    }
-    unsafe extern "C" fn fill(
-        _: *mut c_void,
-        request: *const slicepool_fill_request,
-        _: *mut slicepool_point,
-    ) -> slicepool_result {
-        // SAFETY: as above; the slice is not used by anybody else meanwhile.
-        unsafe { ptr::write_bytes((*request).mapped.cast::<u8>(), 0, (*request).size as usize) };
-        SLICEPOOL_OK
-    }
     // SAFETY: the caller's struct, checked by its size.
     finish(unsafe {
         abi::struct_size(device).map(|size| {
@@ -456,11 +536,11 @@ pub unsafe extern "C" fn slicepool_host_device(device: *mut slicepool_device) ->
                 struct_size: size,
                 reserved: 0,
                 user_data: ptr::null_mut(),
-                allocate: Some(allocate),
-                deallocate: Some(deallocate),
+                allocate: Some(allocate_from_host),
+                deallocate: Some(deallocate_to_host),
                 completed: None,
                 out_of_memory: None,
-                fill: Some(fill),
+                fill: Some(fill_of_host),
                 heap_budget: None,
                 map: None,
                 unmap: None,

@@ -3,9 +3,9 @@
 use crate::abi::{self, Refusal, Struct, invalid};
 use crate::runtime::default_lock;
 use core::alloc::Layout;
-use core::ffi::c_void;
+use core::ffi::{CStr, c_void};
 use core::ptr::{self, NonNull};
-use slicepool_core::{HostMemory, LockKind};
+use slicepool_core::{Error, HostMemory, LockKind};
 
 /// Gives `size` bytes at a multiple of `alignment`, a power of two; NULL if there is none. Memory that is not aligned as
 /// asked is given back and counts as none.
@@ -22,7 +22,7 @@ pub type slicepool_host_lock_fn = Option<unsafe extern "C" fn(user_data: *mut c_
 /// Waits a little between two tries for the spin lock; `attempt` counts from 0.
 pub type slicepool_host_wait_fn = Option<unsafe extern "C" fn(user_data: *mut c_void, attempt: u32)>;
 
-/// The host side of one allocator or space: all optional, NULL means the default. Copied at creation.
+/// The host side of one allocator, space, budget or buffer pool: all optional, NULL means the default. Copied at creation.
 ///
 /// None of these functions may call slicepool, throw, longjmp or unwind. Any thread that uses the object calls them.
 #[repr(C)]
@@ -49,7 +49,7 @@ pub struct slicepool_host {
 
 // SAFETY: repr(C), no padding on any target (checked by the layout tests); NULL is a valid function pointer.
 unsafe impl Struct for slicepool_host {
-    const NAME: &'static core::ffi::CStr = c"host";
+    const NAME: &'static CStr = c"host";
 }
 
 /// The host side as core's types.
@@ -91,6 +91,48 @@ pub(crate) unsafe fn read(host: *const slicepool_host) -> Result<Host, Refusal> 
         (_, None, _) => return Err(invalid(c"unlock", 0)),
     };
     Ok(Host { memory, has_memory: host.allocate.is_some(), lock })
+}
+
+/// Where the books go.
+pub(crate) enum Books {
+    /// Into memory of the host, bit by bit.
+    Host,
+    /// All into one block.
+    Block { memory: *mut c_void, bytes: u64 },
+}
+
+impl Host {
+    /// The memory for the books, of which a block is kept apart by `lock`.
+    ///
+    /// # Safety
+    /// A block is the library's own from now on.
+    #[cold]
+    pub(crate) unsafe fn books(&self, books: &Books, lock: LockKind) -> Result<HostMemory, Refusal> {
+        match *books {
+            Books::Host => Ok(self.memory),
+            Books::Block { .. } if self.has_memory => Err(invalid(c"allocate", 0)),
+            Books::Block { memory, bytes } => {
+                let (memory, bytes) = block(memory, c"memory", bytes, c"bytes")?;
+                // SAFETY: passed on from the caller.
+                let block = unsafe { HostMemory::in_block(memory, bytes, lock) };
+                // A block without room for its own books is one that is full from the start.
+                Ok(block.map_err(|_| Error::OutOfHostMemory { bytes: bytes as u64 })?)
+            }
+        }
+    }
+}
+
+/// A block of memory that could exist.
+#[cold]
+pub(crate) fn block(
+    memory: *mut c_void,
+    memory_field: &'static CStr,
+    bytes: u64,
+    bytes_field: &'static CStr,
+) -> Result<(NonNull<u8>, usize), Refusal> {
+    let memory = NonNull::new(memory.cast::<u8>()).ok_or_else(|| invalid(memory_field, 0))?;
+    let size = usize::try_from(bytes).ok().filter(|&size| memory.addr().get().checked_add(size).is_some());
+    Ok((memory, size.ok_or_else(|| invalid(bytes_field, bytes))?))
 }
 
 /// Moves an object into host memory.

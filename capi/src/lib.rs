@@ -46,6 +46,8 @@ pub mod statistics;
 
 pub mod space;
 
+pub mod buffer;
+
 pub mod abi;
 
 mod runtime;

@@ -3,7 +3,7 @@
 use crate::abi::{self, Refusal, Struct};
 use core::ffi::{c_char, c_void};
 use core::ptr;
-use slicepool_core::{BatchError, DeviceFault, Error};
+use slicepool_core::{BatchError, BufferConfigError, BufferPoolError, DeviceFault, Error};
 
 /// What a function came to: SLICEPOOL_OK, or one of the negative codes below. Codes are never reused.
 pub type slicepool_result = i32;
@@ -12,9 +12,9 @@ pub type slicepool_result = i32;
 pub const SLICEPOOL_OK: i32 = 0;
 /// An argument is NULL or outside its bounds; nothing has changed.
 pub const SLICEPOOL_ERROR_INVALID_ARGUMENT: i32 = -1;
-/// The handle's slice has been freed.
+/// The handle's slice has been freed, or its buffer released.
 pub const SLICEPOOL_ERROR_STALE_HANDLE: i32 = -2;
-/// The handle was never given out by this allocator or space.
+/// The handle was never given out by this allocator, space or buffer pool.
 pub const SLICEPOOL_ERROR_FOREIGN_HANDLE: i32 = -3;
 /// More than the pools take; `limit` is the most they take below that.
 pub const SLICEPOOL_ERROR_TOO_LARGE: i32 = -4;
@@ -31,7 +31,8 @@ pub const SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY: i32 = -8;
 pub const SLICEPOOL_ERROR_DEVICE_FAILED: i32 = -9;
 /// The host has no memory left for bookkeeping.
 pub const SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY: i32 = -10;
-/// Slices are live or wait for the device, or a callback is running: the object cannot go away now.
+/// Slices are live or wait for the device, buffers are out, there are caches, or a callback is running: the object cannot go
+/// away now.
 pub const SLICEPOOL_ERROR_BUSY: i32 = -11;
 /// The device lacks the callback that is needed, or the library does not do what was asked.
 pub const SLICEPOOL_ERROR_NOT_SUPPORTED: i32 = -12;
@@ -41,8 +42,16 @@ pub const SLICEPOOL_ERROR_VERSION_MISMATCH: i32 = -13;
 pub const SLICEPOOL_ERROR_MAPPING_FAILED: i32 = -14;
 /// The pools hold slices, so others cannot take their place.
 pub const SLICEPOOL_ERROR_POOLS_IN_USE: i32 = -15;
-/// All slots of a pool are taken: there are 13.6 million for its slices and the holes between them.
+/// All slots of a pool are taken: there are 13.6 million for its slices and the holes between them, and 16.7 million for the
+/// buffers of a class.
 pub const SLICEPOOL_ERROR_TOO_MANY_SLICES: i32 = -16;
+/// All buffers of the class are out or in caches. Releasing one helps; and if slicepool_failure.pending is not 0, so may trying
+/// again after the caches' owners have used them: each has been told to give back what it holds of the class.
+pub const SLICEPOOL_ERROR_EXHAUSTED: i32 = -17;
+/// The request is larger than the buffers of the largest class.
+pub const SLICEPOOL_ERROR_OVERSIZED: i32 = -18;
+/// The buffer pool is closed: it hands out nothing any more.
+pub const SLICEPOOL_ERROR_CLOSED: i32 = -19;
 /// A slice cannot grow where it lies: what follows it is in use.
 pub const SLICEPOOL_ERROR_NO_ROOM: i32 = -20;
 /// Something was written behind the end of a slice, to its margin: see slicepool_allocator_config.debug_margin.
@@ -72,26 +81,29 @@ pub struct slicepool_failure {
     pub struct_size: u32,
     /// The result of the call.
     pub result: i32,
-    /// Bytes asked for: by the request, or from the device for its page, or from the host.
+    /// Bytes asked for: by the request, or from the device for its page, or from the host. Bytes of the buffers of the class
+    /// at hand, for SLICEPOOL_ERROR_EXHAUSTED and for a buffer pool's config.
     pub size: u64,
     /// The most that could have been asked for: the cap of the pool, the limit of a request, the room of a slice; or held:
-    /// the bytes or pages of a budget.
+    /// the bytes or pages of a budget, the buffers of a class. For a buffer pool's config the bound that was passed.
     pub limit: u64,
     /// Requested bytes of live slices; bytes that are held, for SLICEPOOL_ERROR_BUDGET_EXCEEDED.
     pub in_use: u64,
-    /// Bytes of slices that were freed but wait for the device; for SLICEPOOL_ERROR_BUSY their number.
+    /// Bytes of slices that were freed but wait for the device; for SLICEPOOL_ERROR_BUSY their number. For
+    /// SLICEPOOL_ERROR_EXHAUSTED the number of buffers that were in caches at that moment.
     pub pending: u64,
     /// A free range of at least this many bytes exists; slicepool_largest_free() is exact.
     pub largest_free: u64,
     /// The value that was refused, for SLICEPOOL_ERROR_INVALID_ARGUMENT; the position of the heap, for
     /// SLICEPOOL_ERROR_BUDGET_EXCEEDED with the field "heap"; where the damage begins, from the start of the page,
-    /// for SLICEPOOL_ERROR_MARGIN_DAMAGED.
+    /// for SLICEPOOL_ERROR_MARGIN_DAMAGED; with the field "prefill", bytes of the buffers that could not be created.
     pub value: u64,
     /// Handle of the page, for SLICEPOOL_ERROR_MARGIN_DAMAGED.
     pub memory: u64,
-    /// Live slices, for SLICEPOOL_ERROR_BUSY.
+    /// Live slices, or buffers that are out, for SLICEPOOL_ERROR_BUSY.
     pub live: u64,
-    /// Pages being taken from the device or given back, or callbacks running, at that moment.
+    /// Pages being taken from the device or given back, or callbacks running, at that moment; for SLICEPOOL_ERROR_BUSY of a
+    /// buffer pool its caches count too.
     pub in_flight: u32,
     /// Position of the element that was refused, in calls with many.
     pub index: u32,
@@ -103,7 +115,8 @@ pub struct slicepool_failure {
     /// Why each memory type that was tried did not serve the request, by its position: results, 0 for types that were not
     /// tried. Of allocators with several memory types.
     pub type_results: [i32; 32],
-    /// Name of the argument or field that was refused, or of what is not supported, or "heap": a static string, or NULL.
+    /// Name of the argument or field that was refused, or of what is not supported, or "heap", or "prefill" where a buffer pool
+    /// could not create its buffers beforehand: a static string, or NULL.
     pub field: *const c_char,
     /// NULL.
     pub reserved: *mut c_void,
@@ -157,14 +170,24 @@ pub(crate) fn code_of(error: Error) -> slicepool_result {
 /// The result code of a refusal, and its details.
 fn describe(refusal: &Refusal) -> slicepool_failure {
     let mut failure = slicepool_failure::NONE;
-    let error = match refusal {
+    let error = match *refusal {
         Refusal::Newer => {
             failure.result = SLICEPOOL_ERROR_VERSION_MISMATCH;
             return failure;
         }
+        Refusal::Pool(BufferPoolError::Config(error)) => {
+            (failure.size, failure.limit) = bounds_of(error);
+            error.into()
+        }
+        Refusal::Pool(BufferPoolError::Prefill { size, error }) => {
+            failure.field = c"prefill".as_ptr();
+            failure.value = size;
+            error
+        }
+        Refusal::Pool(error) => error.into(),
         Refusal::Error(error) => error,
     };
-    failure.result = match *error {
+    failure.result = match error {
         Error::InvalidArgument { field, value } => {
             failure.field = field.as_ptr();
             failure.value = value;
@@ -260,9 +283,36 @@ fn describe(refusal: &Refusal) -> slicepool_failure {
             failure.limit = u64::from(limit);
             SLICEPOOL_ERROR_TOO_MANY_SLICES
         }
+        Error::Exhausted { size, limit, cached, growths_in_flight } => {
+            failure.size = size;
+            failure.limit = u64::from(limit);
+            failure.pending = u64::from(cached);
+            failure.in_flight = growths_in_flight;
+            SLICEPOOL_ERROR_EXHAUSTED
+        }
+        Error::Oversized { size, limit } => {
+            failure.size = size;
+            failure.limit = limit;
+            SLICEPOOL_ERROR_OVERSIZED
+        }
+        Error::Closed => SLICEPOOL_ERROR_CLOSED,
         _ => SLICEPOOL_ERROR_NOT_SUPPORTED,
     };
     failure
+}
+
+/// Bytes of the class that a config's error is about, and the bound that was passed.
+fn bounds_of(error: BufferConfigError) -> (u64, u64) {
+    use BufferConfigError as E;
+    match error {
+        E::SizeTooLarge { .. } => (0, isize::MAX as u64),
+        E::RangeReversed { min, .. } => (0, min),
+        E::PageSize { .. } => (0, 8 << 20),
+        E::BytesTooLarge { size, .. } | E::BudgetTooLarge { size, .. } => (size, u64::from(u32::MAX)),
+        E::BudgetTooSmall { least, .. } => (0, least),
+        E::AlignmentTooLarge { min_size, .. } | E::PoolMinSizeTooLarge { min_size, .. } => (0, min_size),
+        _ => (0, 0),
+    }
 }
 
 /// The code of a refusal.
@@ -328,7 +378,7 @@ pub extern "C" fn slicepool_result_string(result: slicepool_result) -> *const c_
     let text = match result {
         SLICEPOOL_OK => c"success",
         SLICEPOOL_ERROR_INVALID_ARGUMENT => c"invalid argument",
-        SLICEPOOL_ERROR_STALE_HANDLE => c"stale handle: the slice has been freed",
+        SLICEPOOL_ERROR_STALE_HANDLE => c"stale handle: what it named has been freed",
         SLICEPOOL_ERROR_FOREIGN_HANDLE => c"foreign handle: never given out by this object",
         SLICEPOOL_ERROR_TOO_LARGE => c"too large to be served ever",
         SLICEPOOL_ERROR_POOL_CAPACITY_EXCEEDED => c"pool capacity exceeded",
@@ -337,12 +387,15 @@ pub extern "C" fn slicepool_result_string(result: slicepool_result) -> *const c_
         SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY => c"out of device memory",
         SLICEPOOL_ERROR_DEVICE_FAILED => c"device failed",
         SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY => c"out of host memory",
-        SLICEPOOL_ERROR_BUSY => c"busy: slices are live or pending, or a callback is running",
+        SLICEPOOL_ERROR_BUSY => c"busy: something of it is in use or pending, or a callback is running",
         SLICEPOOL_ERROR_NOT_SUPPORTED => c"not supported",
         SLICEPOOL_ERROR_VERSION_MISMATCH => c"version mismatch: a struct is newer than the library",
         SLICEPOOL_ERROR_MAPPING_FAILED => c"mapping failed: the plan is larger than the device",
         SLICEPOOL_ERROR_POOLS_IN_USE => c"pools in use: they hold slices",
         SLICEPOOL_ERROR_TOO_MANY_SLICES => c"too many slices",
+        SLICEPOOL_ERROR_EXHAUSTED => c"exhausted: all buffers of the class are out or in caches",
+        SLICEPOOL_ERROR_OVERSIZED => c"oversized: larger than the largest buffers",
+        SLICEPOOL_ERROR_CLOSED => c"closed: the buffer pool hands out nothing any more",
         SLICEPOOL_ERROR_NO_ROOM => c"no room: what follows the slice is in use",
         SLICEPOOL_ERROR_MARGIN_DAMAGED => c"margin damaged: something was written behind the end of a slice",
         _ => c"unknown result",

@@ -68,6 +68,17 @@ mod aligned {
 #[global_allocator]
 static ALLOCATOR: CAllocator = CAllocator;
 
+/// Bytes of a page of the machine's memory; 4,096 where nothing says.
+#[cold]
+pub(crate) fn page_size() -> u64 {
+    #[cfg(unix)]
+    // SAFETY: asks for a constant.
+    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    #[cfg(not(unix))]
+    let size = 0;
+    u64::try_from(size).ok().filter(|&size| size != 0).unwrap_or(4096)
+}
+
 /// Tries after which a waiting thread gives up the CPU, and after which it does so for longer: what it waits for is no lock
 /// any more, but another thread's device call.
 const TRIES_BEFORE_YIELD: u32 = 8;

@@ -10,8 +10,8 @@ use std::process::Command;
 use std::time::Duration;
 use std::{env, fs, process};
 
-/// Budget for the shared library, without symbols: twice what it was meant to be, with room for what compilers differ in.
-const MOST_BYTES: u64 = 256 << 10;
+/// Budget for the shared library, without symbols: more than twice what it was meant to be, a fifth of it for buffer pools.
+const MOST_BYTES: u64 = 304 << 10;
 
 fn output_of(tool: &str, arguments: &[&str], file: &Path) -> String {
     let output = Command::new(tool).args(arguments).arg(file).output().expect("the tool runs");
@@ -94,6 +94,7 @@ fn the_shared_library_imports_next_to_nothing() {
         "posix_memalign",
         "sched_yield",
         "nanosleep",
+        "sysconf",
         "abort",
         "memcpy",
         "memmove",

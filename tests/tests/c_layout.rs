@@ -42,8 +42,9 @@ fn constants_as_c_sees_them() -> &'static BTreeMap<String, i64> {
 /// The `pub const`s of the sources.
 fn constants_of_the_sources() -> BTreeMap<String, i64> {
     let mut constants = BTreeMap::new();
-    for entry in fs::read_dir(root().join("capi/src")).expect("the sources are there") {
-        let text = fs::read_to_string(entry.expect("a file").path()).expect("a text");
+    let files = ["capi/src", "capi/src/buffer"].map(|folder| fs::read_dir(root().join(folder)).expect("a folder"));
+    for path in files.into_iter().flatten().map(|entry| entry.expect("an entry").path()).filter(|path| path.is_file()) {
+        let text = fs::read_to_string(path).expect("a text");
         for line in text.lines().filter_map(|line| line.strip_prefix("pub const ")) {
             let (name, rest) = line.split_once(':').expect("a constant has a type");
             let (_, value) = rest.split_once('=').expect("a constant has a value");

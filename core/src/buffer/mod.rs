@@ -16,6 +16,7 @@ pub(crate) mod config;
 
 mod cache;
 mod class;
+mod foreign;
 mod pooled;
 mod slot;
 mod statistics;

@@ -1,0 +1,49 @@
+//! What callers need to whom the compiler cannot give its word: the C library's side of [`BufferPool`].
+
+use super::sync::Ordering;
+use super::{BufferCache, BufferPool, Inner, RawBuffer};
+use crate::allocator::LiveSlices;
+use crate::device::Device;
+use crate::error::Error;
+use core::mem::ManuallyDrop;
+
+impl<D: Device> BufferPool<D> {
+    /// Whether no callback of the device is running, so that the pool can go away: from within one it cannot.
+    ///
+    /// # Errors
+    /// [`Error::Busy`]
+    pub fn check_idle(&self) -> Result<(), Error> {
+        self.inner().allocator.can_destroy(LiveSlices::Free)
+    }
+
+    /// [`BufferPool::abandon`] in a forked child: takes no lock, since threads of the parent may have held it at the fork, and
+    /// does not look for caches, whose host memory is lost. A shared budget, of which the child has a copy, counts the memory
+    /// for ever.
+    ///
+    /// # Safety
+    /// Nobody uses the pool, a cache or a buffer of it any more, and no [`PooledBuffer`](super::PooledBuffer) or other
+    /// owner of the pool exists.
+    pub unsafe fn abandon_forked(self) {
+        let mut inner = ManuallyDrop::new(self).inner;
+        // SAFETY: nobody uses the pool any more, and the allocator is not dropped again.
+        unsafe {
+            inner.as_mut().abandoned = true;
+            drop(ManuallyDrop::take(&mut inner.as_mut().allocator).abandon_forked());
+            inner.as_ref().owners.store(1, Ordering::Relaxed);
+            Inner::disown(inner);
+        }
+    }
+}
+
+impl<D: Device> BufferCache<D> {
+    /// A buffer that the cache holds: what [`BufferCache::take`] does without flags, where it needs nothing from anybody else.
+    #[inline(always)]
+    pub fn take_cached(&mut self, size: usize) -> Option<RawBuffer> {
+        let (inner, node) = (self.inner(), self.node());
+        if node.epoch.get() != inner.epoch.load(Ordering::Relaxed) || size < inner.small {
+            return None;
+        }
+        // SAFETY: routes lead to lists, and slots live as long as the pool.
+        unsafe { Some(inner.raw(node.entry(inner.class_index(size)).hit()?.as_ref())) }
+    }
+}
