@@ -93,6 +93,67 @@ static void every_unknown_flag_is_refused(void) {
   end_world();
 }
 
+static void every_unknown_flag_of_buffer_pools_is_refused(void) {
+  build_world();
+  for (unsigned bit = 0; bit < 32; bit++) {
+    const uint32_t flag = UINT32_C(1) << bit;
+    slicepool_failure failure = SLICEPOOL_FAILURE_INIT;
+    slicepool_buffer_pool_config config = one_class(64, 4);
+    config.flags = flag;
+    config.failure = &failure;
+    if (flag <= SLICEPOOL_BUFFER_POOL_EXTERNALLY_SYNCHRONIZED) {
+      OK(create_pool_with(&config));
+      OK(create_pool_in_with(&config));
+    } else {
+      CHECK_RESULT(create_pool_with(&config), SLICEPOOL_ERROR_INVALID_ARGUMENT);
+      CHECK_TEXT(failure.field, "flags");
+      CHECK_EQ(failure.value, flag);
+      CHECK_RESULT(create_pool_in_with(&config), SLICEPOOL_ERROR_INVALID_ARGUMENT);
+      const slicepool_buffer_pool_config before = config;
+      uint64_t size = 0;
+      CHECK_RESULT(slicepool_buffer_pool_config_check(&config), SLICEPOOL_ERROR_INVALID_ARGUMENT);
+      CHECK_RESULT(slicepool_buffer_pool_config_min_size(&config, &size), SLICEPOOL_ERROR_INVALID_ARGUMENT);
+      CHECK_RESULT(slicepool_buffer_pool_config_with_max_per_class(&config, 3), SLICEPOOL_ERROR_INVALID_ARGUMENT);
+      CHECK(memcmp(&before, &config, sizeof config) == 0);
+    }
+
+    slicepool_buffer buffer = SLICEPOOL_BUFFER_INIT;
+    slicepool_buffer_cache *const caches[2] = { NULL, world.cache };
+    for (int i = 0; i < 2; i++) {
+      if (flag <= SLICEPOOL_BUFFER_UNTRACKED) {
+        OK(slicepool_buffer_acquire(world.buffers, caches[i], 10, flag, &buffer, NULL));
+        OK(slicepool_buffer_release(world.buffers, caches[i], buffer.id));
+        OK(slicepool_buffer_acquire_zeroed(world.buffers, caches[i], 10, flag, &buffer, NULL));
+        OK(slicepool_buffer_release(world.buffers, caches[i], buffer.id));
+      } else {
+        REFUSED(slicepool_buffer_acquire(world.buffers, caches[i], 10, flag, &buffer, NULL),
+                SLICEPOOL_ERROR_INVALID_ARGUMENT);
+        REFUSED(slicepool_buffer_acquire_zeroed(world.buffers, caches[i], 10, flag, &buffer, NULL),
+                SLICEPOOL_ERROR_INVALID_ARGUMENT);
+        /* Also where there is nothing to do. */
+        CHECK_RESULT(slicepool_buffer_acquire(world.buffers, caches[i], 0, flag, &buffer, &failure),
+                     SLICEPOOL_ERROR_INVALID_ARGUMENT);
+        CHECK_TEXT(failure.field, "flags");
+        CHECK_EQ(failure.value, flag);
+      }
+    }
+    if (flag != SLICEPOOL_DESTROY_FORCE) {
+      failure.field = NULL;
+      REFUSED(slicepool_buffer_pool_destroy(world.buffers, flag, NULL), SLICEPOOL_ERROR_INVALID_ARGUMENT);
+      REFUSED(slicepool_buffer_pool_destroy(world.buffers, flag | SLICEPOOL_DESTROY_FORCE, NULL),
+              SLICEPOOL_ERROR_INVALID_ARGUMENT);
+      CHECK_RESULT(slicepool_buffer_pool_destroy(world.buffers, flag, &failure), SLICEPOOL_ERROR_INVALID_ARGUMENT);
+      CHECK_TEXT(failure.field, "flags");
+    }
+    if (flag != SLICEPOOL_ABANDON_FORKED) {
+      REFUSED(slicepool_buffer_pool_abandon(world.buffers, flag), SLICEPOOL_ERROR_INVALID_ARGUMENT);
+      REFUSED(slicepool_buffer_pool_abandon(world.buffers, flag | SLICEPOOL_ABANDON_FORKED),
+              SLICEPOOL_ERROR_INVALID_ARGUMENT);
+    }
+  }
+  end_world();
+}
+
 static void kinds_and_rules_that_do_not_exist_are_refused_by_name(void) {
   static const uint32_t kinds[] = { 0, 4, 5, 6, 12345, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF };
   build_world();
@@ -379,6 +440,7 @@ static void pools_that_cannot_be_installed_are_refused_and_the_old_ones_stay(voi
 
 static const struct test tests[] = {
   TEST(every_unknown_flag_is_refused),
+  TEST(every_unknown_flag_of_buffer_pools_is_refused),
   TEST(kinds_and_rules_that_do_not_exist_are_refused_by_name),
   TEST(reserved_fields_must_be_zero),
   TEST(callbacks_that_belong_together_are_given_together_or_refused_by_name),

@@ -90,6 +90,14 @@ static void forged_handles_are_refused(void) {
       CHECK(results[r] == SLICEPOOL_ERROR_STALE_HANDLE || results[r] == SLICEPOOL_ERROR_FOREIGN_HANDLE);
     CHECK(mapped == &piece);
     CHECK_TEXT(name, "untouched");
+    slicepool_buffer buffer = SLICEPOOL_BUFFER_INIT;
+    const slicepool_result of_buffers[] = {
+      slicepool_buffer_get(world.buffers, id, &buffer),
+      slicepool_buffer_release(world.buffers, NULL, id),
+      slicepool_buffer_release(world.buffers, world.cache, id),
+    };
+    for (size_t r = 0; r < sizeof of_buffers / sizeof *of_buffers; r++)
+      CHECK(of_buffers[r] == SLICEPOOL_ERROR_STALE_HANDLE || of_buffers[r] == SLICEPOOL_ERROR_FOREIGN_HANDLE);
     const slicepool_result of_space = slicepool_space_slice_get(world.space, id, &piece);
     CHECK(of_space == SLICEPOOL_ERROR_STALE_HANDLE || of_space == SLICEPOOL_ERROR_FOREIGN_HANDLE ||
           id == world.piece.id);

@@ -17,6 +17,111 @@ static int32_t stop_at_once_in_space(void *user_data, const slicepool_space_slic
   return SLICEPOOL_WALK_STOP;
 }
 
+#define CONFIG(name, ...) INVALID(slicepool_buffer_pool_config_##name(__VA_ARGS__))
+
+static void null_in_calls_about_configs_of_buffer_pools(void) {
+  slicepool_buffer_pool_config config = SLICEPOOL_BUFFER_POOL_CONFIG_INIT;
+  uint64_t number = 0, size = 64;
+  uint32_t count = 0, limit = 1;
+  CONFIG(for_network, NULL);
+  CONFIG(for_storage, NULL);
+  CONFIG(for_storage_with_page_size, NULL, 4096);
+  CONFIG(with_pool_min_size, NULL, 1);
+  CONFIG(with_size_class_range, NULL, 1, 2, 3);
+  CONFIG(with_size_classes, NULL, &size, &limit, 1);
+  CONFIG(with_size_classes, &config, NULL, &limit, 1);
+  CONFIG(with_size_classes, &config, &size, NULL, 1);
+  CONFIG(with_size_classes, &config, NULL, NULL, 0);
+  CONFIG(with_size_class, NULL, 64, 1);
+  CONFIG(without_size_class, NULL, 1024);
+  CONFIG(with_max_per_class, NULL, 1);
+  CONFIG(with_bytes_per_class, NULL, 1);
+  CONFIG(with_budget_bytes, NULL, MIB);
+  CONFIG(with_parallelism, NULL, 1);
+  CONFIG(with_max_thread_cache_capacity, NULL, 1);
+  CONFIG(with_thread_cache_disabled, NULL);
+  CONFIG(with_prefill, NULL, 1);
+  CONFIG(with_alignment, NULL, 1);
+  CONFIG(check, NULL);
+  CONFIG(class_count, NULL, &count);
+  CONFIG(class_count, &config, NULL);
+  CONFIG(class_get, NULL, 0, &number, &count);
+  CONFIG(class_get, &config, 0, NULL, &count);
+  CONFIG(class_get, &config, 0, &number, NULL);
+  CONFIG(class_for, NULL, 1, &number, &count);
+  CONFIG(class_for, &config, 1, NULL, &count);
+  CONFIG(class_for, &config, 1, &number, NULL);
+  CONFIG(min_size, NULL, &number);
+  CONFIG(min_size, &config, NULL);
+  CONFIG(max_size, NULL, &number);
+  CONFIG(max_size, &config, NULL);
+  CONFIG(max_tracked_bytes, NULL, &number);
+  CONFIG(max_tracked_bytes, &config, NULL);
+  CONFIG(cache_capacity, NULL, 1, &count);
+  CONFIG(cache_capacity, &config, 1, NULL);
+  CONFIG(stripes, NULL, 1, &count);
+  CONFIG(stripes, &config, 1, NULL);
+  CHECK(number == 0 && count == 0);
+  const slicepool_buffer_pool_config fresh = SLICEPOOL_BUFFER_POOL_CONFIG_INIT;
+  CHECK(memcmp(&config, &fresh, sizeof config) == 0);
+}
+
+static void null_in_calls_about_buffers(void) {
+  static unsigned char block[65536];
+  slicepool_buffer_pool_config config = SLICEPOOL_BUFFER_POOL_CONFIG_INIT;
+  slicepool_buffer_pool *pool = NULL;
+  slicepool_buffer_cache *cache = NULL;
+  slicepool_buffer buffer = SLICEPOOL_BUFFER_INIT;
+  slicepool_buffer_pool_statistics figures = SLICEPOOL_BUFFER_POOL_STATISTICS_INIT;
+  slicepool_buffer_class_statistics class_figures = SLICEPOOL_BUFFER_CLASS_STATISTICS_INIT;
+  slicepool_buffer_region region = SLICEPOOL_BUFFER_REGION_INIT;
+  slicepool_failure failure = SLICEPOOL_FAILURE_INIT;
+  const uint64_t id = world.buffer.id;
+  uint32_t count = 0;
+  void *user_data = NULL;
+  INVALID(slicepool_buffer_pool_create(NULL, &config, NULL));
+  INVALID(slicepool_buffer_pool_create(&world.table, NULL, NULL));
+  INVALID(slicepool_buffer_pool_create_in(NULL, &config, NULL, sizeof block, &pool));
+  INVALID(slicepool_buffer_pool_create_in(NULL, &config, NULL, 0, &pool));
+  INVALID(slicepool_buffer_pool_create_in(NULL, &config, block, sizeof block, NULL));
+  config.memory_bytes = 4096;
+  INVALID(slicepool_buffer_pool_create(NULL, &config, &pool));
+  INVALID(slicepool_buffer_pool_close(NULL));
+  INVALID(slicepool_buffer_pool_destroy(NULL, 0, &failure));
+  INVALID(slicepool_buffer_pool_destroy(NULL, SLICEPOOL_DESTROY_FORCE, NULL));
+  INVALID(slicepool_buffer_pool_abandon(NULL, 0));
+  INVALID(slicepool_buffer_pool_abandon(NULL, SLICEPOOL_ABANDON_FORKED));
+  INVALID(slicepool_buffer_pool_user_data(NULL, &user_data));
+  INVALID(slicepool_buffer_pool_user_data(world.buffers, NULL));
+  INVALID(slicepool_buffer_cache_create(NULL, &cache));
+  INVALID(slicepool_buffer_cache_create(world.buffers, NULL));
+  INVALID(slicepool_buffer_cache_flush(NULL));
+  INVALID(slicepool_buffer_cache_destroy(NULL));
+  INVALID(slicepool_buffer_acquire(NULL, NULL, 1, 0, &buffer, &failure));
+  INVALID(slicepool_buffer_acquire(NULL, world.cache, 1, 0, &buffer, &failure));
+  INVALID(slicepool_buffer_acquire(NULL, NULL, 0, 0, &buffer, NULL));
+  INVALID(slicepool_buffer_acquire(world.buffers, NULL, 1, 0, NULL, &failure));
+  INVALID(slicepool_buffer_acquire(world.buffers, world.cache, 1, 0, NULL, NULL));
+  INVALID(slicepool_buffer_acquire(world.buffers, NULL, 0, 0, NULL, NULL));
+  INVALID(slicepool_buffer_acquire_zeroed(NULL, world.cache, 1, 0, &buffer, NULL));
+  INVALID(slicepool_buffer_acquire_zeroed(world.buffers, world.cache, 1, 0, NULL, &failure));
+  INVALID(slicepool_buffer_release(NULL, NULL, id));
+  INVALID(slicepool_buffer_release(NULL, world.cache, id));
+  INVALID(slicepool_buffer_release(NULL, NULL, 0));
+  INVALID(slicepool_buffer_get(NULL, id, &buffer));
+  INVALID(slicepool_buffer_get(world.buffers, id, NULL));
+  INVALID(slicepool_buffer_get(world.buffers, 0, &buffer));
+  INVALID(slicepool_buffer_pool_statistics_get(NULL, &figures));
+  INVALID(slicepool_buffer_pool_statistics_get(world.buffers, NULL));
+  INVALID(slicepool_buffer_class_statistics_get(NULL, 0, &class_figures));
+  INVALID(slicepool_buffer_class_statistics_get(world.buffers, 0, NULL));
+  INVALID(slicepool_buffer_pool_regions(NULL, &region, 1, &count));
+  INVALID(slicepool_buffer_pool_regions(world.buffers, NULL, 1, &count));
+  INVALID(slicepool_buffer_pool_regions(world.buffers, &region, 1, NULL));
+  CHECK(pool == NULL && cache == NULL && buffer.id == 0 && user_data == NULL && count == 0);
+  CHECK(memcmp(block, block + 1, sizeof block - 1) == 0 && block[0] == 0);
+}
+
 static void null_is_an_error_and_not_a_crash(void) {
   build_world();
   slicepool_device device = world.table;
@@ -205,6 +310,8 @@ static void null_is_an_error_and_not_a_crash(void) {
   INVALID(slicepool_space_statistics_get(world.space, NULL));
   INVALID(slicepool_space_walk(NULL, stop_at_once_in_space, NULL));
   INVALID(slicepool_space_walk(world.space, NULL, NULL));
+  null_in_calls_about_configs_of_buffer_pools();
+  null_in_calls_about_buffers();
   /* What is in the way of other pools is told before what is wrong with them. */
   OK(slicepool_free(world.allocator, world.slice.id));
   INVALID(slicepool_install_pools(NULL, &pool, 1, NULL));
@@ -286,6 +393,22 @@ static void null_is_fine_where_the_header_says_so(void) {
   OK(slicepool_report_json(world.allocator, NULL, 0, &needed));
   CHECK(needed > 100);
   CHECK_RESULT(slicepool_space_allocate(world.space, 0, 0, &world.piece, NULL), SLICEPOOL_ERROR_INVALID_ARGUMENT);
+
+  slicepool_buffer_pool *pool = NULL;
+  OK(slicepool_buffer_pool_create(NULL, NULL, &pool));
+  CHECK_EQ(buffer_figures_of(pool).classes, 8);
+  CHECK_EQ(class_in(pool, 7).size, 128 * KIB);
+  slicepool_buffer buffer = SLICEPOOL_BUFFER_INIT;
+  OK(slicepool_buffer_acquire(pool, NULL, 1, 0, &buffer, NULL));
+  OK(slicepool_buffer_release(pool, NULL, buffer.id));
+  OK(slicepool_buffer_release(pool, NULL, 0));
+  OK(slicepool_buffer_acquire(pool, NULL, 0, 0, &buffer, NULL));
+  OK(slicepool_buffer_pool_regions(pool, NULL, 0, &count));
+  CHECK_EQ(count, 1);
+  OK(slicepool_buffer_pool_destroy(pool, 0, NULL));
+  static unsigned char books[262144];
+  OK(slicepool_buffer_pool_create_in(NULL, NULL, books, sizeof books, &pool));
+  OK(slicepool_buffer_pool_destroy(pool, 0, NULL));
   end_world();
 }
 

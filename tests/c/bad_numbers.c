@@ -454,6 +454,109 @@ static void margins_and_persistent_granules_of_every_magnitude_work_or_are_refus
   end_world();
 }
 
+/* ---- buffer pools */
+
+/* A pool that came to be is used for a while and destroyed. */
+static void use_buffers_and_destroy(slicepool_buffer_pool *pool) {
+  slicepool_buffer_cache *cache = create_cache(pool);
+  for (int i = 0; i < 2 * FAR_OUT; i++) {
+    slicepool_buffer buffer = SLICEPOOL_BUFFER_INIT;
+    const uint64_t size = i % FAR_OUT == 0 ? 100 : far_out[i % FAR_OUT];
+    const uint32_t flags = i < FAR_OUT ? 0 : SLICEPOOL_BUFFER_UNTRACKED;
+    const slicepool_result result = slicepool_buffer_acquire(pool, cache, size, flags, &buffer, NULL);
+    if (result == SLICEPOOL_OK) {
+      CHECK(buffer.size >= size && buffer.offset + buffer.size >= buffer.size);
+      OK(slicepool_buffer_release(pool, i % 2 == 0 ? cache : NULL, buffer.id));
+    } else {
+      CHECK(result == SLICEPOOL_ERROR_OVERSIZED || result == SLICEPOOL_ERROR_BUDGET_EXCEEDED ||
+            result == SLICEPOOL_ERROR_PAGE_COUNT_EXCEEDED || result == SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY ||
+            result == SLICEPOOL_ERROR_TOO_LARGE || result == SLICEPOOL_ERROR_INVALID_ARGUMENT);
+      if (result == SLICEPOOL_ERROR_INVALID_ARGUMENT) CHECK(flags != 0);
+    }
+  }
+  check_buffer_books(pool);
+  OK(slicepool_buffer_cache_destroy(cache));
+  end_buffers(pool);
+}
+
+static void every_field_of_configs_of_buffer_pools_may_have_any_value(void) {
+  static unsigned char block[1 << 20];
+  for (size_t at = 4; at < offsetof(slicepool_buffer_pool_config, memory); at += 4) {
+    char what[80];
+    snprintf(what, sizeof what, "buffer pool, byte %d", (int)at);
+    IN_CHILD(what, {
+      for (int value = 0; value < FAR_OUT; value++) {
+        for (size_t width = 4; width <= 8; width += 4) {
+          if (width == 8 && (at % 8 != 0 || at >= offsetof(slicepool_buffer_pool_config, limits))) continue;
+          struct mock_device device;
+          mock_init(&device);
+          device.next_address = UINT64_C(1) << 41;
+          device.capacity = GIB;
+          const slicepool_device table = mock_table(&device);
+          slicepool_failure failure = SLICEPOOL_FAILURE_INIT;
+          slicepool_buffer_pool_config config = with_class(one_class(64, 5), 4096, 3);
+          config.failure = &failure;
+          memcpy((unsigned char *)&config + at, &far_out[value], width);
+          slicepool_buffer_pool *pool = NULL;
+          const slicepool_result result =
+              value % 2 == 0 ? slicepool_buffer_pool_create_in(&table, &config, block, sizeof block, &pool)
+                             : slicepool_buffer_pool_create(&table, &config, &pool);
+          CHECK((pool != NULL) == (result == SLICEPOOL_OK));
+          /* Many stripes fill a block. */
+          if (result == SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY) CHECK(value % 2 == 0);
+          else if (result != SLICEPOOL_OK) CHECK(failure.field != NULL);
+          if (result == SLICEPOOL_OK) use_buffers_and_destroy(pool);
+          mock_end(&device);
+        }
+      }
+    });
+  }
+}
+
+static void numbers_of_every_magnitude_change_a_config_of_buffer_pools_or_are_refused_by_name(void) {
+  for (int a = 0; a < EXTREMES; a++) {
+    for (int b = 0; b < EXTREMES; b++) {
+      const uint64_t x = extremes[a], y = extremes[b];
+      const uint32_t n = (uint32_t)y;
+      for (int f = 0; f < 11; f++) {
+        slicepool_failure failure = SLICEPOOL_FAILURE_INIT;
+        slicepool_buffer_pool_config config = SLICEPOOL_BUFFER_POOL_CONFIG_INIT;
+        config.failure = &failure;
+        const slicepool_buffer_pool_config before = config;
+        slicepool_result result = SLICEPOOL_OK;
+        switch (f) {
+          case 0: result = slicepool_buffer_pool_config_for_storage_with_page_size(&config, x); break;
+          case 1: result = slicepool_buffer_pool_config_with_size_class_range(&config, x, y, 5); break;
+          case 2: result = slicepool_buffer_pool_config_with_size_class(&config, x, n); break;
+          case 3: result = slicepool_buffer_pool_config_without_size_class(&config, x); break;
+          case 4: result = slicepool_buffer_pool_config_with_max_per_class(&config, n); break;
+          case 5: result = slicepool_buffer_pool_config_with_bytes_per_class(&config, x); break;
+          case 6: result = slicepool_buffer_pool_config_with_budget_bytes(&config, x); break;
+          case 7: result = slicepool_buffer_pool_config_with_parallelism(&config, x); break;
+          case 8: result = slicepool_buffer_pool_config_with_max_thread_cache_capacity(&config, x); break;
+          case 9: result = slicepool_buffer_pool_config_with_alignment(&config, x); break;
+          default: result = slicepool_buffer_pool_config_with_prefill(&config, n); break;
+        }
+        if (result != SLICEPOOL_OK) {
+          CHECK_RESULT(result, SLICEPOOL_ERROR_INVALID_ARGUMENT);
+          CHECK(failure.field != NULL && memcmp(&before, &config, sizeof config) == 0);
+          continue;
+        }
+        uint64_t bytes = 0;
+        uint32_t number = 0;
+        OK(slicepool_buffer_pool_config_max_tracked_bytes(&config, &bytes));
+        CHECK(bytes != 0);
+        if (n != 0) {
+          OK(slicepool_buffer_pool_config_cache_capacity(&config, n, &number));
+          CHECK_LE(number, n);
+          OK(slicepool_buffer_pool_config_stripes(&config, n, &number));
+          CHECK(number != 0 && number <= n && (number & (number - 1)) == 0);
+        }
+      }
+    }
+  }
+}
+
 static const struct test tests[] = {
   TEST(sizes_and_alignments_of_every_magnitude_are_served_or_refused),
   TEST(configurations_of_every_magnitude_work_or_are_refused),
@@ -465,6 +568,8 @@ static const struct test tests[] = {
   TEST(timelines_and_values_of_every_magnitude_are_waited_for),
   TEST(limits_of_every_magnitude_hold),
   TEST(margins_and_persistent_granules_of_every_magnitude_work_or_are_refused),
+  TEST(every_field_of_configs_of_buffer_pools_may_have_any_value),
+  TEST(numbers_of_every_magnitude_change_a_config_of_buffer_pools_or_are_refused_by_name),
 };
 
 TEST_MAIN(tests)

@@ -82,6 +82,65 @@ static slicepool_result fill_space_figures(void *figures) {
   return slicepool_space_statistics_get(world.space, figures);
 }
 
+static slicepool_result fill_buffer(void *buffer) {
+  return slicepool_buffer_get(world.buffers, world.buffer.id, buffer);
+}
+
+static slicepool_result fill_acquired(void *buffer) {
+  return slicepool_buffer_acquire(world.buffers, world.cache, 1000, 0, buffer, NULL);
+}
+
+static slicepool_result fill_acquired_without_a_cache(void *buffer) {
+  return slicepool_buffer_acquire(world.buffers, NULL, 1000, 0, buffer, NULL);
+}
+
+static slicepool_result fill_zeroed(void *buffer) {
+  return slicepool_buffer_acquire_zeroed(world.buffers, world.cache, 1000, 0, buffer, NULL);
+}
+
+static slicepool_result fill_buffer_figures(void *figures) {
+  return slicepool_buffer_pool_statistics_get(world.buffers, figures);
+}
+
+static slicepool_result fill_class_figures(void *figures) {
+  return slicepool_buffer_class_statistics_get(world.buffers, 0, figures);
+}
+
+static slicepool_result fill_acquire_failure(void *failure) {
+  slicepool_buffer buffer = SLICEPOOL_BUFFER_INIT;
+  CHECK_RESULT(slicepool_buffer_acquire(world.buffers, world.cache, 1000, 4, &buffer, failure),
+               SLICEPOOL_ERROR_INVALID_ARGUMENT);
+  return SLICEPOOL_OK;
+}
+
+static slicepool_result fill_acquire_zeroed_failure(void *failure) {
+  slicepool_buffer buffer = SLICEPOOL_BUFFER_INIT;
+  CHECK_RESULT(slicepool_buffer_acquire_zeroed(world.buffers, NULL, 1000, 4, &buffer, failure),
+               SLICEPOOL_ERROR_INVALID_ARGUMENT);
+  return SLICEPOOL_OK;
+}
+
+static slicepool_result fill_pool_destroy_failure(void *failure) {
+  CHECK_RESULT(slicepool_buffer_pool_destroy(world.buffers, 0, failure), SLICEPOOL_ERROR_BUSY);
+  return SLICEPOOL_OK;
+}
+
+static slicepool_result fill_pool_create_failure(void *failure) {
+  slicepool_buffer_pool_config config = SLICEPOOL_BUFFER_POOL_CONFIG_INIT;
+  config.failure = failure;
+  config.alignment = 3;
+  slicepool_buffer_pool *pool = NULL;
+  CHECK_RESULT(slicepool_buffer_pool_create(NULL, &config, &pool), SLICEPOOL_ERROR_INVALID_ARGUMENT);
+  return SLICEPOOL_OK;
+}
+
+static slicepool_result fill_config_failure(void *failure) {
+  slicepool_buffer_pool_config config = SLICEPOOL_BUFFER_POOL_CONFIG_INIT;
+  config.failure = failure;
+  CHECK_RESULT(slicepool_buffer_pool_config_with_budget_bytes(&config, 1), SLICEPOOL_ERROR_INVALID_ARGUMENT);
+  return SLICEPOOL_OK;
+}
+
 static slicepool_result fill_device(void *device) { return slicepool_host_device(device); }
 
 /* Failures are written by a call that fails. */
@@ -190,6 +249,12 @@ static const struct output outputs[] = {
   { "space_allocate", fill_allocated_piece, sizeof(slicepool_space_slice), false },
   { "space_try_resize", fill_resized_piece, sizeof(slicepool_space_slice), false },
   { "space_statistics_get", fill_space_figures, sizeof(slicepool_space_statistics), false },
+  { "buffer_get", fill_buffer, sizeof(slicepool_buffer), false },
+  { "buffer_acquire", fill_acquired, sizeof(slicepool_buffer), false },
+  { "buffer_acquire without a cache", fill_acquired_without_a_cache, sizeof(slicepool_buffer), false },
+  { "buffer_acquire_zeroed", fill_zeroed, sizeof(slicepool_buffer), false },
+  { "buffer_pool_statistics_get", fill_buffer_figures, sizeof(slicepool_buffer_pool_statistics), false },
+  { "buffer_class_statistics_get", fill_class_figures, sizeof(slicepool_buffer_class_statistics), false },
   { "host_device", fill_device, sizeof(slicepool_device), false },
   { "failure of allocate", fill_failure, sizeof(slicepool_failure), true },
   { "failure of free_after", fill_free_after_failure, sizeof(slicepool_failure), true },
@@ -205,6 +270,11 @@ static const struct output outputs[] = {
   { "failure of check_margins", fill_margin_failure, sizeof(slicepool_failure), true },
   { "failure of budget_create", fill_budget_failure, sizeof(slicepool_failure), true },
   { "failure of destroy", fill_destroy_failure, sizeof(slicepool_failure), true },
+  { "failure of buffer_acquire", fill_acquire_failure, sizeof(slicepool_failure), true },
+  { "failure of buffer_acquire_zeroed", fill_acquire_zeroed_failure, sizeof(slicepool_failure), true },
+  { "failure of buffer_pool_destroy", fill_pool_destroy_failure, sizeof(slicepool_failure), true },
+  { "failure of buffer_pool_create", fill_pool_create_failure, sizeof(slicepool_failure), true },
+  { "failure of a config", fill_config_failure, sizeof(slicepool_failure), true },
 };
 
 enum { OUTPUTS = sizeof outputs / sizeof *outputs };
@@ -216,7 +286,8 @@ static void an_out_struct_gets_at_most_what_its_caller_knows(void) {
     /* A slice without room for its handle could never be freed. */
     const bool is_slice = (output->size == sizeof(slicepool_slice) || output->size == sizeof(slicepool_space_slice)) &&
                           output->fill != fill_device && output->fill != fill_found &&
-                          output->fill != fill_found_by_address && output->fill != fill_adjusted;
+                          output->fill != fill_found_by_address && output->fill != fill_adjusted &&
+                          output->fill != fill_class_figures && output->fill != fill_buffer_figures;
     if (is_slice) {
       uint64_t too_small = 0;
       const uint32_t eight = 8;
@@ -311,6 +382,11 @@ static void out_parameters_are_untouched_by_a_call_that_fails(void) {
     slicepool_budget_statistics budget_figures;
     slicepool_range range;
     slicepool_allocation_sizes sizes;
+    slicepool_buffer buffer;
+    slicepool_buffer_class_statistics class_figures;
+    slicepool_buffer_region region;
+    slicepool_buffer_pool *buffers;
+    slicepool_buffer_cache *cache;
     void *pointer;
     uint64_t number;
     uint32_t flag;
@@ -422,6 +498,54 @@ static void out_parameters_are_untouched_by_a_call_that_fails(void) {
   UNTOUCHED(slicepool_space_largest_free(NULL, &out.number), 0, SLICEPOOL_ERROR_INVALID_ARGUMENT);
   UNTOUCHED(slicepool_space_statistics_get(NULL, (slicepool_space_statistics *)(void *)&out),
             sizeof(slicepool_space_statistics), SLICEPOOL_ERROR_INVALID_ARGUMENT);
+  slicepool_buffer_pool_config buffers = SLICEPOOL_BUFFER_POOL_CONFIG_INIT;
+  uint32_t limit = 77;
+  uint64_t size = 78;
+  slicepool_buffer_pool *closed = create_buffers(NULL, buffers);
+  OK(slicepool_buffer_pool_close(closed));
+  buffers.alignment = 2048;
+  UNTOUCHED(slicepool_buffer_pool_create(NULL, &buffers, &out.buffers), 0, SLICEPOOL_ERROR_INVALID_ARGUMENT);
+  UNTOUCHED(slicepool_buffer_pool_create_in(NULL, NULL, block, 100, &out.buffers), 0,
+            SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY);
+  UNTOUCHED(slicepool_buffer_pool_create_in(NULL, NULL, block, 3000, &out.buffers), 0,
+            SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY);
+  UNTOUCHED(slicepool_buffer_pool_user_data(NULL, &out.pointer), 0, SLICEPOOL_ERROR_INVALID_ARGUMENT);
+  UNTOUCHED(slicepool_buffer_cache_create(closed, &out.cache), 0, SLICEPOOL_ERROR_CLOSED);
+  const uint32_t buffer_size = sizeof out.buffer;
+  UNTOUCHED(slicepool_buffer_acquire(world.buffers, world.cache, 1, 4, &out.buffer, NULL), buffer_size,
+            SLICEPOOL_ERROR_INVALID_ARGUMENT);
+  UNTOUCHED(slicepool_buffer_acquire(closed, NULL, 1, 0, &out.buffer, NULL), buffer_size, SLICEPOOL_ERROR_CLOSED);
+  UNTOUCHED(slicepool_buffer_acquire_zeroed(closed, NULL, 1, 0, &out.buffer, NULL), buffer_size,
+            SLICEPOOL_ERROR_CLOSED);
+  UNTOUCHED(slicepool_buffer_get(world.buffers, 12345, &out.buffer), buffer_size, SLICEPOOL_ERROR_FOREIGN_HANDLE);
+  UNTOUCHED(slicepool_buffer_pool_statistics_get(NULL, (slicepool_buffer_pool_statistics *)(void *)&out),
+            sizeof(slicepool_buffer_pool_statistics), SLICEPOOL_ERROR_INVALID_ARGUMENT);
+  UNTOUCHED(slicepool_buffer_class_statistics_get(world.buffers, 1, &out.class_figures), sizeof out.class_figures,
+            SLICEPOOL_ERROR_INVALID_ARGUMENT);
+  UNTOUCHED(slicepool_buffer_class_statistics_get(world.buffers, UINT32_MAX, &out.class_figures),
+            sizeof out.class_figures, SLICEPOOL_ERROR_INVALID_ARGUMENT);
+  UNTOUCHED(slicepool_buffer_pool_regions(NULL, &out.region, 1, &limit), sizeof out.region,
+            SLICEPOOL_ERROR_INVALID_ARGUMENT);
+  UNTOUCHED(slicepool_buffer_pool_regions(world.buffers, &out.region, 1, NULL), sizeof out.region,
+            SLICEPOOL_ERROR_INVALID_ARGUMENT);
+#define CONFIG(name) slicepool_buffer_pool_config_##name
+  buffers.flags = 1u << 31;
+  UNTOUCHED(CONFIG(class_count)(&buffers, &out.flag), 0, SLICEPOOL_ERROR_INVALID_ARGUMENT);
+  UNTOUCHED(CONFIG(min_size)(&buffers, &out.number), 0, SLICEPOOL_ERROR_INVALID_ARGUMENT);
+  UNTOUCHED(CONFIG(max_size)(&buffers, &out.number), 0, SLICEPOOL_ERROR_INVALID_ARGUMENT);
+  UNTOUCHED(CONFIG(max_tracked_bytes)(&buffers, &out.number), 0, SLICEPOOL_ERROR_INVALID_ARGUMENT);
+  buffers.flags = 0;
+  UNTOUCHED(CONFIG(class_get)(&buffers, 8, &out.number, &limit), 0, SLICEPOOL_ERROR_INVALID_ARGUMENT);
+  UNTOUCHED(CONFIG(class_get)(&buffers, 8, &size, &out.flag), 0, SLICEPOOL_ERROR_INVALID_ARGUMENT);
+  UNTOUCHED(CONFIG(class_get)(&buffers, 0, &out.number, NULL), 0, SLICEPOOL_ERROR_INVALID_ARGUMENT);
+  UNTOUCHED(CONFIG(class_for)(&buffers, 131073, &out.number, &limit), 0, SLICEPOOL_ERROR_OVERSIZED);
+  UNTOUCHED(CONFIG(class_for)(&buffers, UINT64_MAX, &size, &out.flag), 0, SLICEPOOL_ERROR_OVERSIZED);
+  UNTOUCHED(CONFIG(class_for)(&buffers, 1, &out.number, NULL), 0, SLICEPOOL_ERROR_INVALID_ARGUMENT);
+  UNTOUCHED(CONFIG(cache_capacity)(&buffers, 0, &out.flag), 0, SLICEPOOL_ERROR_INVALID_ARGUMENT);
+  UNTOUCHED(CONFIG(stripes)(&buffers, 0, &out.flag), 0, SLICEPOOL_ERROR_INVALID_ARGUMENT);
+#undef CONFIG
+  OK(slicepool_buffer_pool_destroy(closed, 0, NULL));
+  CHECK(limit == 77 && size == 78);
 #undef UNTOUCHED
   CHECK_EQ(needed, UINT64_C(0x1122334455667788));
   end_world();
@@ -465,6 +589,17 @@ static void a_failure_is_untouched_by_a_call_that_succeeds(void) {
   slicepool_budget *budget = NULL;
   OK(slicepool_budget_create(&budget_config, &budget));
   OK(slicepool_budget_release(budget));
+  slicepool_buffer_pool_config buffers = SLICEPOOL_BUFFER_POOL_CONFIG_INIT;
+  buffers.failure = &failure;
+  OK(slicepool_buffer_pool_config_with_budget_bytes(&buffers, MIB));
+  OK(slicepool_buffer_pool_config_check(&buffers));
+  slicepool_buffer_pool *pool = NULL;
+  slicepool_buffer buffer = SLICEPOOL_BUFFER_INIT;
+  OK(slicepool_buffer_pool_create(NULL, &buffers, &pool));
+  OK(slicepool_buffer_acquire(pool, NULL, 1, SLICEPOOL_BUFFER_UNTRACKED, &buffer, &failure));
+  OK(slicepool_buffer_release(pool, NULL, buffer.id));
+  OK(slicepool_buffer_acquire_zeroed(pool, NULL, 1, 0, &buffer, &failure));
+  OK(slicepool_buffer_pool_destroy(pool, SLICEPOOL_DESTROY_FORCE, &failure));
   CHECK(memcmp(&before, &failure, sizeof failure) == 0);
   end_world();
 }
@@ -546,6 +681,42 @@ static void plain_out_parameters_and_arrays_may_end_at_inaccessible_memory(void)
   space_config.size = 10;
   OK(slicepool_space_create(&space_config, space));
   OK(slicepool_space_destroy(*space));
+
+  slicepool_buffer_pool_config *buffers = before_the_wall(sizeof *buffers);
+  *buffers = (slicepool_buffer_pool_config)SLICEPOOL_BUFFER_POOL_CONFIG_INIT;
+  uint64_t *sizes = before_the_wall(2 * sizeof *sizes);
+  uint32_t *limits = before_the_wall(2 * sizeof *limits);
+  sizes[0] = 4096;
+  sizes[1] = 64;
+  limits[0] = 3;
+  limits[1] = 4;
+  OK(slicepool_buffer_pool_config_with_size_classes(buffers, sizes, limits, 2));
+  OK(slicepool_buffer_pool_config_class_get(buffers, 1, number, flag));
+  CHECK(*number == 4096 && *flag == 3);
+  OK(slicepool_buffer_pool_config_with_prefill(buffers, 1));
+  slicepool_buffer_pool **pool = before_the_wall(sizeof *pool);
+  slicepool_buffer_cache **cache = before_the_wall(sizeof *cache);
+  OK(slicepool_buffer_pool_create(NULL, buffers, pool));
+  OK(slicepool_buffer_pool_user_data(*pool, pointer));
+  OK(slicepool_buffer_cache_create(*pool, cache));
+  OK(slicepool_buffer_cache_destroy(*cache));
+  /* As many regions as fit, whatever version their struct is of. */
+  for (uint32_t stride = 8; stride <= sizeof(slicepool_buffer_region) + 64; stride += 8) {
+    for (uint32_t capacity = 0; capacity <= 3; capacity++) {
+      unsigned char *regions = before_the_wall(stride * capacity);
+      fill_pattern(regions, stride * capacity);
+      if (capacity != 0) memcpy(regions, &stride, 4);
+      OK(slicepool_buffer_pool_regions(*pool, (slicepool_buffer_region *)(void *)regions, capacity, flag));
+      CHECK_EQ(*flag, 2);
+      if (capacity == 3) CHECK(is_pattern(regions + 0, 2 * stride, 3 * stride));
+      for (uint32_t i = 0; i < capacity && i < 2; i++) {
+        CHECK(memcmp(regions + i * stride, &stride, 4) == 0);
+        if (stride >= 16) CHECK(memcmp(regions + i * stride + 8, &sizes[1 - i], 8) == 0);
+        for (uint32_t at = sizeof(slicepool_buffer_region); at < stride; at++) CHECK_EQ(regions[i * stride + at], 0);
+      }
+    }
+  }
+  end_buffers(*pool);
   end_world();
 }
 

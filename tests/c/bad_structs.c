@@ -22,6 +22,7 @@ struct input {
     slicepool_heap heap;
     slicepool_allocation_sizes sizes;
     slicepool_device_memory memory;
+    slicepool_buffer_pool_config buffers;
     unsigned char bytes[512];
   } value;
 };
@@ -109,7 +110,41 @@ static slicepool_result exclusive_pages_with(void *properties) {
   return layout_with(slicepool_layout_exclusive_pages, properties);
 }
 
-enum { INPUTS = 27 };
+typedef slicepool_result (*in_place)(slicepool_buffer_pool_config *config);
+
+/* A config that is changed in place is the caller's: what the call writes must not go beyond it. */
+static slicepool_result changed_by(in_place change, void *object) {
+  uint32_t size = 0;
+  memcpy(&size, object, 4);
+  const slicepool_result result = change(object);
+  CHECK(memcmp(object, &size, 4) == 0);
+  return result;
+}
+
+static slicepool_result double_limits(slicepool_buffer_pool_config *config) {
+  return slicepool_buffer_pool_config_with_budget_bytes(config, 2 * 1069547520u);
+}
+
+static slicepool_result preset_with(void *config) {
+  return changed_by(slicepool_buffer_pool_config_for_network, config);
+}
+
+static slicepool_result shape_with(void *config) { return changed_by(double_limits, config); }
+
+static slicepool_result disable_with(void *config) {
+  return changed_by(slicepool_buffer_pool_config_with_thread_cache_disabled, config);
+}
+
+static slicepool_result check_with(void *config) { return slicepool_buffer_pool_config_check(config); }
+
+static slicepool_result count_with(void *config) {
+  uint32_t count = 0;
+  const slicepool_result result = slicepool_buffer_pool_config_class_count(config, &count);
+  CHECK((count != 0) == (result == SLICEPOOL_OK));
+  return result;
+}
+
+enum { INPUTS = 36 };
 
 static void make_inputs(struct input *inputs) {
   memset(inputs, 0, INPUTS * sizeof *inputs);
@@ -256,6 +291,43 @@ static void make_inputs(struct input *inputs) {
   input->value.space_config.size = 1000;
   input->value.space_config.granule = 4;
   input->value.space_config.host = &plain_host;
+
+  *++input = (struct input){ .name = "device of a buffer pool", .call = create_pool_over,
+                             .size = sizeof(slicepool_device), .with_8_bytes = SLICEPOOL_ERROR_INVALID_ARGUMENT };
+  input->value.device = world.table;
+  *++input = (struct input){ .name = "host of a buffer pool", .call = create_pool_with_host,
+                             .size = sizeof(slicepool_host) };
+  input->value.host = host;
+  static unsigned char buffers[65536];
+  static const call_with with_buffers[] = { create_pool_with, create_pool_in_with, check_with, count_with, preset_with,
+                                            shape_with, disable_with };
+  static const char *const buffers_names[] = { "config of buffers", "config of buffers for a block",
+                                               "config of buffers to check", "config of buffers to count",
+                                               "config of buffers to set", "config of buffers to scale",
+                                               "config of buffers to change" };
+  for (int i = 0; i < 7; i++) {
+    /* What is changed in place has to have room for all numbers. */
+    *++input = (struct input){ .name = buffers_names[i], .call = with_buffers[i],
+                               .size = sizeof(slicepool_buffer_pool_config),
+                               .with_8_bytes = i < 4 ? SLICEPOOL_OK : SLICEPOOL_ERROR_INVALID_ARGUMENT };
+    input->value.buffers = (slicepool_buffer_pool_config)SLICEPOOL_BUFFER_POOL_CONFIG_INIT;
+    input->value.buffers.flags = SLICEPOOL_BUFFER_POOL_EXTERNALLY_SYNCHRONIZED;
+    input->value.buffers.pool_min_size = input->value.buffers.alignment = 64;
+    input->value.buffers.parallelism = input->value.buffers.max_thread_cache_capacity = 3;
+    input->value.buffers.max_page = MIB;
+    input->value.buffers.page_alignment = 256;
+    input->value.buffers.max_bytes = 4 * MIB;
+    input->value.buffers.limits[10] = 5;
+    input->value.buffers.max_pages = input->value.buffers.growth_wait_steps = 7;
+    input->value.buffers.failure = &creation_failure;
+    input->value.buffers.name = "a name";
+    input->value.buffers.user_data = &plain_pool;
+    input->value.buffers.host = &plain_host;
+    if (i >= 2) continue;
+    /* Pools of older callers have no block, and so must not say how large it is: they have got neither. */
+    input->value.buffers.memory = i == 0 ? NULL : buffers;
+    input->value.buffers.memory_bytes = i == 0 ? 0 : sizeof buffers;
+  }
   CHECK(input + 1 == inputs + INPUTS);
 }
 

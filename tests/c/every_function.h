@@ -15,6 +15,10 @@ struct site {
   bool closing;   /* the allocator is being destroyed: it takes no more pages */
   bool collecting; /* what is collected from within is free after the next collect only */
   uint64_t value; /* the last on the timeline of the calls */
+  slicepool_buffer_pool *buffers; /* the one whose callback is running, or NULL; of one class of 1024 bytes */
+  slicepool_buffer_cache *cache;  /* of that, or NULL */
+  bool cache_inside;              /* the call with whose callback this is was made with it */
+  bool closes;                    /* the pool may be closed by these calls */
 };
 
 /* The timeline that the calls wait for; it is nobody else's. */
@@ -69,6 +73,11 @@ CALL_SIZEOF(range)
 CALL_SIZEOF(space_config)
 CALL_SIZEOF(space_slice)
 CALL_SIZEOF(space_statistics)
+CALL_SIZEOF(buffer_pool_config)
+CALL_SIZEOF(buffer)
+CALL_SIZEOF(buffer_pool_statistics)
+CALL_SIZEOF(buffer_class_statistics)
+CALL_SIZEOF(buffer_region)
 
 static void call_slicepool_struct_default(struct site *site) {
   (void)site;
@@ -515,6 +524,8 @@ static void call_slicepool_space_statistics_get(struct site *site) { CHECK(space
 
 static void call_slicepool_space_walk(struct site *site) { check_space_books(site->space); }
 
+#include "every_buffer_function.h"
+
 static const struct {
   const char *name;
   void (*call)(struct site *site);
@@ -615,6 +626,52 @@ static const struct {
   FUNCTION(slicepool_sizeof_space_config),
   FUNCTION(slicepool_sizeof_space_slice),
   FUNCTION(slicepool_sizeof_space_statistics),
+  FUNCTION(slicepool_buffer_acquire),
+  FUNCTION(slicepool_buffer_acquire_zeroed),
+  FUNCTION(slicepool_buffer_cache_create),
+  FUNCTION(slicepool_buffer_cache_destroy),
+  FUNCTION(slicepool_buffer_cache_flush),
+  FUNCTION(slicepool_buffer_class_statistics_get),
+  FUNCTION(slicepool_buffer_get),
+  FUNCTION(slicepool_buffer_pool_abandon),
+  FUNCTION(slicepool_buffer_pool_close),
+  FUNCTION(slicepool_buffer_pool_config_cache_capacity),
+  FUNCTION(slicepool_buffer_pool_config_check),
+  FUNCTION(slicepool_buffer_pool_config_class_count),
+  FUNCTION(slicepool_buffer_pool_config_class_for),
+  FUNCTION(slicepool_buffer_pool_config_class_get),
+  FUNCTION(slicepool_buffer_pool_config_for_network),
+  FUNCTION(slicepool_buffer_pool_config_for_storage),
+  FUNCTION(slicepool_buffer_pool_config_for_storage_with_page_size),
+  FUNCTION(slicepool_buffer_pool_config_max_size),
+  FUNCTION(slicepool_buffer_pool_config_max_tracked_bytes),
+  FUNCTION(slicepool_buffer_pool_config_min_size),
+  FUNCTION(slicepool_buffer_pool_config_stripes),
+  FUNCTION(slicepool_buffer_pool_config_with_alignment),
+  FUNCTION(slicepool_buffer_pool_config_with_budget_bytes),
+  FUNCTION(slicepool_buffer_pool_config_with_bytes_per_class),
+  FUNCTION(slicepool_buffer_pool_config_with_max_per_class),
+  FUNCTION(slicepool_buffer_pool_config_with_max_thread_cache_capacity),
+  FUNCTION(slicepool_buffer_pool_config_with_parallelism),
+  FUNCTION(slicepool_buffer_pool_config_with_pool_min_size),
+  FUNCTION(slicepool_buffer_pool_config_with_prefill),
+  FUNCTION(slicepool_buffer_pool_config_with_size_class),
+  FUNCTION(slicepool_buffer_pool_config_with_size_class_range),
+  FUNCTION(slicepool_buffer_pool_config_with_size_classes),
+  FUNCTION(slicepool_buffer_pool_config_with_thread_cache_disabled),
+  FUNCTION(slicepool_buffer_pool_config_without_size_class),
+  FUNCTION(slicepool_buffer_pool_create),
+  FUNCTION(slicepool_buffer_pool_create_in),
+  FUNCTION(slicepool_buffer_pool_destroy),
+  FUNCTION(slicepool_buffer_pool_regions),
+  FUNCTION(slicepool_buffer_pool_statistics_get),
+  FUNCTION(slicepool_buffer_pool_user_data),
+  FUNCTION(slicepool_buffer_release),
+  FUNCTION(slicepool_sizeof_buffer),
+  FUNCTION(slicepool_sizeof_buffer_class_statistics),
+  FUNCTION(slicepool_sizeof_buffer_pool_config),
+  FUNCTION(slicepool_sizeof_buffer_pool_statistics),
+  FUNCTION(slicepool_sizeof_buffer_region),
   FUNCTION(slicepool_struct_default),
 #undef FUNCTION
 };

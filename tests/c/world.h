@@ -3,6 +3,7 @@
 #ifndef WORLD_H
 #define WORLD_H
 
+#include "buffers.h"
 #include "check.h"
 #include "shorthand.h"
 
@@ -20,6 +21,9 @@ struct world {
   slicepool_space *space;
   slicepool_slice slice;      /* live */
   slicepool_space_slice piece; /* live */
+  slicepool_buffer_pool *buffers;
+  slicepool_buffer_cache *cache;
+  slicepool_buffer buffer; /* out */
 };
 
 static struct world world;
@@ -31,6 +35,9 @@ static inline void build_world(void) {
   world.space = create_space(1000, 1);
   world.slice = take(world.allocator, 5000);
   world.piece = cut(world.space, 100, 1);
+  world.buffers = create_buffers(NULL, one_class(1024, 4));
+  world.cache = create_cache(world.buffers);
+  world.buffer = acquire(world.buffers, world.cache, 1000);
 }
 
 static inline void end_world(void) {
@@ -38,6 +45,9 @@ static inline void end_world(void) {
   OK(slicepool_space_free(world.space, world.piece.id));
   check_space_is_empty(world.space);
   OK(slicepool_space_destroy(world.space));
+  release(world.buffers, world.cache, world.buffer);
+  OK(slicepool_buffer_cache_destroy(world.cache));
+  end_buffers(world.buffers);
   finish(world.allocator, &world.device);
 }
 
@@ -45,10 +55,13 @@ struct snapshot {
   slicepool_statistics figures;
   slicepool_space_statistics space_figures;
   uint64_t device_calls;
+  slicepool_buffer_pool_statistics pool_figures;
+  slicepool_buffer_class_statistics class_figures;
 };
 
 static inline struct snapshot look(void) {
-  struct snapshot now = { figures_of(world.allocator), space_figures_of(world.space), mock_calls(&world.device) };
+  struct snapshot now = { figures_of(world.allocator), space_figures_of(world.space), mock_calls(&world.device),
+                          buffer_figures_of(world.buffers), class_in(world.buffers, 0) };
   return now;
 }
 
@@ -59,6 +72,9 @@ static inline void check_nothing_changed(const struct snapshot *before) {
   CHECK(memcmp(&before->figures, &now.figures, sizeof now.figures) == 0);
   CHECK(memcmp(&before->space_figures, &now.space_figures, sizeof now.space_figures) == 0);
   CHECK_EQ(before->device_calls, now.device_calls);
+  CHECK(memcmp(&before->pool_figures, &now.pool_figures, sizeof now.pool_figures) == 0);
+  CHECK(memcmp(&before->class_figures, &now.class_figures, sizeof now.class_figures) == 0);
+  check_buffer_books(world.buffers);
   check_books(world.allocator, &world.device);
   check_space_books(world.space);
 }
@@ -255,6 +271,37 @@ static inline slicepool_result create_with_blocks(void *sizes) {
   slicepool_allocator_config config = config_that_tells();
   config.blocks = sizes;
   return create_with_config(&config);
+}
+
+/* The pool uses no more than its books say, and a device or a block where the config has one. */
+static inline slicepool_result create_pool_with(void *config) {
+  slicepool_buffer_pool *pool = NULL;
+  slicepool_result result = slicepool_buffer_pool_create(NULL, config, &pool);
+  CHECK((pool != NULL) == (result == SLICEPOOL_OK));
+  if (result == SLICEPOOL_OK) OK(slicepool_buffer_pool_destroy(pool, 0, NULL));
+  return result;
+}
+
+static inline slicepool_result create_pool_in_with(void *config) {
+  static unsigned char block[65536];
+  slicepool_buffer_pool *pool = NULL;
+  slicepool_result result = slicepool_buffer_pool_create_in(NULL, config, block, sizeof block, &pool);
+  CHECK((pool != NULL) == (result == SLICEPOOL_OK));
+  if (result == SLICEPOOL_OK) OK(slicepool_buffer_pool_destroy(pool, 0, NULL));
+  return result;
+}
+
+static inline slicepool_result create_pool_over(void *device) {
+  slicepool_buffer_pool *pool = NULL;
+  slicepool_result result = slicepool_buffer_pool_create(device, NULL, &pool);
+  if (result == SLICEPOOL_OK) OK(slicepool_buffer_pool_destroy(pool, 0, NULL));
+  return result;
+}
+
+static inline slicepool_result create_pool_with_host(void *host) {
+  slicepool_buffer_pool_config config = SLICEPOOL_BUFFER_POOL_CONFIG_INIT;
+  config.host = host;
+  return create_pool_with(&config);
 }
 
 static inline void *host_allocate(void *user_data, uint64_t size, uint64_t alignment) {

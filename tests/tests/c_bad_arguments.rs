@@ -2,6 +2,7 @@
 
 slicepool_tests::c_tests! { "tests/c/bad_arguments.c":
     every_unknown_flag_is_refused,
+    every_unknown_flag_of_buffer_pools_is_refused,
     kinds_and_rules_that_do_not_exist_are_refused_by_name,
     reserved_fields_must_be_zero,
     callbacks_that_belong_together_are_given_together_or_refused_by_name,

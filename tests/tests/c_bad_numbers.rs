@@ -11,4 +11,6 @@ slicepool_tests::c_tests! { "tests/c/bad_numbers.c":
     timelines_and_values_of_every_magnitude_are_waited_for,
     limits_of_every_magnitude_hold,
     margins_and_persistent_granules_of_every_magnitude_work_or_are_refused,
+    every_field_of_configs_of_buffer_pools_may_have_any_value,
+    numbers_of_every_magnitude_change_a_config_of_buffer_pools_or_are_refused_by_name,
 }
