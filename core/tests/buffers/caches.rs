@@ -78,6 +78,22 @@ fn a_cache_holds_as_many_as_it_may_and_spills_half_of_them_then() {
     }
 }
 
+/// Whatever else the cache has to do first.
+#[test]
+fn a_full_list_spills_also_when_another_class_wants_its_buffers_back() {
+    let world = World::new();
+    let pool = world.pool(classes(&[(64, 1), (PAGE, 64)]).with_max_thread_cache_capacity(some(8)));
+    let mut cache = pool.cache().unwrap();
+    cache.release(pool.try_alloc(64).unwrap());
+    let mut out = take(&pool, PAGE, 9);
+    let last = out.pop().unwrap();
+    out.into_iter().for_each(|buffer| cache.release(buffer));
+    assert_eq!(pool.try_alloc(64).unwrap_err(), exhausted_with(64, 1, 1));
+    cache.release(last);
+    assert_eq!(cache.len_of(64), 0);
+    assert_eq!((local_and_global(&cache, &pool), class(&pool, PAGE).spills), ((5, 4), 1));
+}
+
 /// For every capacity and every number that is free.
 #[test]
 fn a_miss_takes_up_to_half_the_capacity_from_the_freelist_and_hands_out_the_first() {
