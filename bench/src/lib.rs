@@ -4,6 +4,7 @@
 //! sizes and victims are made before anything is timed.
 
 pub mod best_fit;
+pub mod buffers;
 pub mod churn;
 pub mod replay;
 pub mod subjects;
