@@ -7,7 +7,7 @@ BUILD := target/capi/release
 SONAME := $(shell sed -n 's/^version = "\([0-9]*\.[0-9]*\)\..*/\1/p' Cargo.toml)
 DEMO := target/demo
 
-.PHONY: all demo test bench bench-traces bless check canaries clean
+.PHONY: all demo test loom bench bench-traces bless check canaries clean
 
 all: $(BUILD)/libslicepool.a
 
@@ -29,6 +29,11 @@ demo: $(BUILD)/libslicepool.a
 test:
 	$(CARGO) test --workspace
 	$(CARGO) test --release -p slicepool-core --test determinism
+	$(CARGO) test -p slicepool-core --features std --test thread_caches
+
+# Models of the buffer pools: what several threads do at once, in every order.
+loom:
+	RUSTFLAGS="--cfg loom" $(CARGO) test -p slicepool-core --lib --target-dir target/loom models
 
 # One table of ratios to what people use today, from one run. Needs a C++ compiler for one of the peers.
 bench:

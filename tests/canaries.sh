@@ -50,9 +50,25 @@ canary() {
     echo "canary $name:${verdict%;}"
 }
 
+# model NAME TEST: demands that a model of threads (`make loom`) fails with the fault NAME.
+model() {
+    log=$CARGO_TARGET_DIR/$1-loom.log
+    if SLICEPOOL_CANARY=$1 RUSTFLAGS="--cfg loom" timeout 300 cargo test -q -p slicepool-core --lib \
+        --target-dir "$CARGO_TARGET_DIR/loom" "models::$2" >"$log" 2>&1; then
+        echo "canary $1: SURVIVED the model"
+        failures=$((failures + 1))
+    # Memory that is freed twice may end the program.
+    elif grep -qE 'test result: FAILED|signal: ' "$log"; then
+        echo "canary $1: noticed by the model $2"
+    else
+        echo "canary $1: the model ended without a verdict (see $log)"
+        failures=$((failures + 1))
+    fi
+}
+
 # Without a fault, everything passes.
 for test in exhaustive memory::granularity memory::blocks memory::types memory::mapping limits::growth_flags \
-    books::labels books::events; do
+    books::labels books::events buffers; do
     if ! run none "$test"; then
         echo "$test fails without any fault (see $log)"
         exit 1
@@ -115,5 +131,21 @@ canary one_type_for_all memory::types
 canary events_out_of_order books::events
 # A page goes back without being unmapped.
 canary returned_while_mapped memory::mapping
+# Buffers that a cache gives back together are lost.
+canary buffer_lost buffers
+# A cache keeps one buffer more than it may.
+canary buffer_cache_grows buffers
+# A class whose buffers are in caches says so, and leaves them there.
+canary buffer_no_pressure buffers
+# A device that has no memory for a slab is not asked for a smaller one.
+canary buffer_slab_whole buffers
+# Two threads with one handle both release the buffer.
+model buffer_claim of_two_threads
+# What is out is counted after a buffer may have come back.
+model buffer_count_late a_pool_that_is_closed
+# A cache catches up with a mark that is not there yet.
+model buffer_epoch_first what_a_request
+# A cache comes into being, and does not know that the pool is closed.
+model buffer_epoch_late a_cache_that_comes
 
 [ "$failures" -eq 0 ] || exit 1

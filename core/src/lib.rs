@@ -36,6 +36,7 @@
 //!   [`AllocatorOptions`] say where the books are kept ([`HostMemory`]) and how threads are kept apart ([`LockKind`]).
 //! - [`DeviceLayout`]: devices with several [`MemoryType`]s and [`Heap`]s; [`AllocationSizes`] and [`layout::blocks`] for shared
 //!   blocks in each of them.
+//! - [`BufferPool`]: fixed-capacity classes of recyclable buffers, for I/O, DMA and registered memory.
 //! - [`Space`]: the slicer alone, for any space of indices, without a device.
 //! - [`Statistics`], [`Allocator::walk`], [`Allocator::write_json`], [`Allocator::find`], [`Event`]: what is going on.
 //! - `docs/algorithm.md` and `docs/guarantees.md` in the repository: how it works, and what is promised.
@@ -47,13 +48,13 @@
 //!
 //! # Features
 //!
-//! None are on by default. `portable-atomic` takes atomics from that crate, for cores without compare-and-swap;
+//! None are on by default. `std`: [`BufferPool`]s can have a cache for every thread that uses them. `portable-atomic` takes atomics from that crate, for cores without compare-and-swap;
 //! `critical-section` makes it use the program's critical sections.
 
 #![no_std]
 #![warn(missing_docs)]
 
-#[cfg(test)]
+#[cfg(any(test, feature = "std"))]
 extern crate std;
 
 mod allocator;
@@ -85,6 +86,8 @@ pub use allocator::{
 pub use arena::BlockStatistics;
 pub use budget::{Budget, BudgetStatistics};
 pub use buffer::config::{BufferConfigError, BufferPoolClassConfig, BufferPoolConfig, ThreadCache};
+#[cfg(feature = "std")]
+pub use buffer::flush_thread_caches;
 pub use buffer::{
     BufferCache, BufferClassStatistics, BufferId, BufferPool, BufferPoolError, BufferPoolStatistics, BufferRegion,
     PooledBuffer, RawBuffer,

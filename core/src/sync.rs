@@ -158,6 +158,9 @@ impl LockKind {
 #[repr(C, align(64))]
 pub(crate) struct Lock<T> {
     gate: Gate,
+    /// In models, whose locks have to be known to them.
+    #[cfg(loom)]
+    modelled: loom::sync::Mutex<()>,
     value: OwnLine<UnsafeCell<T>>,
 }
 
@@ -237,6 +240,7 @@ impl Gate {
     }
 
     /// [`Gate::enter`] off the hot paths, of which there are many.
+    #[cfg(not(loom))]
     #[inline(never)]
     fn enter_elsewhere(&self) {
         self.enter();
@@ -254,9 +258,21 @@ impl Gate {
 }
 
 /// Access to a locked value. `HOT`: entering and leaving are part of the code that does so.
-pub(crate) struct Guard<'a, T, const HOT: bool = false>(&'a Lock<T>);
+pub(crate) struct Guard<'a, T, const HOT: bool = false>(
+    &'a Lock<T>,
+    #[cfg(loom)]
+    #[allow(dead_code, reason = "gives up the modelled lock when it is dropped")]
+    loom::sync::MutexGuard<'a, ()>,
+);
 
 impl<T> Lock<T> {
+    #[cfg(loom)]
+    pub(crate) fn new(kind: LockKind, value: T) -> Self {
+        let gate = Gate { word: spin::mutex::SpinMutex::new(()), waiting: AtomicU32::new(0), kind };
+        Self { gate, modelled: loom::sync::Mutex::new(()), value: OwnLine(UnsafeCell::new(value)) }
+    }
+
+    #[cfg(not(loom))]
     pub(crate) const fn new(kind: LockKind, value: T) -> Self {
         let gate = Gate { word: spin::mutex::SpinMutex::new(()), waiting: AtomicU32::new(0), kind };
         Self { gate, value: OwnLine(UnsafeCell::new(value)) }
@@ -279,15 +295,33 @@ impl<T> Lock<T> {
 
     #[inline(always)]
     pub(crate) fn lock(&self) -> Guard<'_, T> {
-        self.gate.enter_elsewhere();
-        Guard(self)
+        #[cfg(loom)]
+        return self.lock_modelled();
+        #[cfg(not(loom))]
+        {
+            self.gate.enter_elsewhere();
+            Guard(self)
+        }
+    }
+
+    #[cfg(loom)]
+    fn lock_modelled<const HOT: bool>(&self) -> Guard<'_, T, HOT> {
+        let guard = self.modelled.lock().unwrap();
+        // Nobody else can be inside.
+        self.gate.enter();
+        Guard(self, guard)
     }
 
     /// [`Lock::lock`] for the few places where a call is too much.
     #[inline(always)]
     pub(crate) fn lock_hot(&self) -> Guard<'_, T, true> {
-        self.gate.enter();
-        Guard(self)
+        #[cfg(loom)]
+        return self.lock_modelled();
+        #[cfg(not(loom))]
+        {
+            self.gate.enter();
+            Guard(self)
+        }
     }
 }
 

@@ -7,6 +7,7 @@
 use super::class::Class;
 use super::slot::Slot;
 use super::sync::{AtomicU32, Ordering};
+use crate::canary::broken;
 use crate::metadata::Array;
 use crate::sync::Count;
 use core::cell::Cell;
@@ -71,7 +72,7 @@ impl Entry {
     /// Keeps a buffer that the caller owns, if there is room.
     #[inline(always)]
     pub(super) fn keep(&self, slot: &Slot) -> bool {
-        let room = self.len() < self.capacity;
+        let room = self.len() < self.capacity + u32::from(broken("buffer_cache_grows"));
         if room {
             self.push(slot);
         }

@@ -26,6 +26,15 @@ const NONE: u32 = u32::MAX;
 /// Groups of buffers that are put back together, at most.
 const GROUPS: usize = 8;
 
+/// Buffers of one leaf.
+#[derive(Clone, Copy)]
+struct Group {
+    stripe: u32,
+    leaf: Leaf,
+    mask: u64,
+    count: u32,
+}
+
 /// Where new buffers come from.
 struct Carving {
     /// A slab with room, and others behind it.
@@ -46,6 +55,7 @@ pub(super) struct Class {
     pub(super) configured: u32,
     pub(super) cache_capacity: u32,
     stripe_bits: u32,
+    stripe_mask: u32,
     pub(super) names: Names,
     /// Raised to have caches give back what they hold.
     pub(super) pressure: AtomicU32,
@@ -95,6 +105,7 @@ impl Class {
             configured: plan.limit,
             cache_capacity: plan.cache_capacity,
             stripe_bits: stripes.ilog2(),
+            stripe_mask: stripes - 1,
             names: Names::new(plan.size_log2, limit, plan.tag),
             pressure: AtomicU32::new(0),
             hints: Array::try_new(host, stripes, |_| Ok(AtomicU32::new(ROOM)))?,
@@ -116,48 +127,58 @@ impl Class {
     /// Stripe, and position in it, of a number.
     #[inline(always)]
     fn split(&self, number: u32) -> (u32, u32) {
-        (number & (self.stripes.len() - 1), number >> self.stripe_bits)
+        (number & self.stripe_mask, number >> self.stripe_bits)
     }
 
     /// The buffer of a handle that may be anything.
     #[inline(always)]
     pub(super) fn slot(&self, id: BufferId) -> Result<&Slot, Error> {
         let (stripe, position) = self.split(self.names.number(id));
-        self.stripes[stripe].get(position).ok_or(Error::ForeignHandle)
+        self.stripe(stripe).0.get(position).ok_or(Error::ForeignHandle)
     }
 
     /// Stripes whose hint says `what`, beginning with `home`.
     #[inline(always)]
-    fn stripes_with(&self, what: u32, home: u32) -> impl Iterator<Item = u32> {
-        let count = self.hints.len();
-        let at = home & (count - 1);
-        (at..count).chain(0..at).filter(move |&i| self.hints[i].load(Ordering::Relaxed) & what != 0)
+    fn stripes_with(&self, what: u32, home: u32) -> impl Iterator<Item = (&Stripe, &AtomicU32, u32)> {
+        let mask = self.stripe_mask;
+        (0..=mask).map(move |i| home.wrapping_add(i) & mask).filter_map(move |i| {
+            let (stripe, hint) = self.stripe(i);
+            (hint.load(Ordering::Relaxed) & what != 0).then_some((stripe, hint, i))
+        })
     }
 
-    /// Takes up to `most` free buffers, which `each` is given. How many there were.
+    /// A stripe and its hint.
+    #[inline(always)]
+    fn stripe(&self, index: u32) -> (&Stripe, &AtomicU32) {
+        debug_assert!(index < self.stripes.len());
+        // SAFETY: callers have the index from `split` or a mask, and so below the number of stripes, a power of two, of
+        // which there is one for each hint.
+        unsafe {
+            let index = index as usize;
+            (self.stripes.as_slice().get_unchecked(index), self.hints.as_slice().get_unchecked(index))
+        }
+    }
+
+    /// Takes up to `most` free buffers, which `each` is given.
     #[inline]
-    pub(super) fn take<'a>(&'a self, home: u32, most: u32, mut each: impl FnMut(&'a Slot)) -> u32 {
+    pub(super) fn take<'a>(&'a self, home: u32, most: u32, mut each: impl FnMut(&'a Slot)) {
         let mut left = most;
-        for i in self.stripes_with(FREE, home) {
-            let (stripe, hint) = (&self.stripes[i], &self.hints[i]);
-            while let Some((leaf, mask)) = stripe.take(left, hint) {
+        for (stripe, hint, _) in self.stripes_with(FREE, home) {
+            while let Some((leaf, mask, count)) = stripe.take(left, hint) {
                 // SAFETY: just taken from this stripe.
                 unsafe { stripe.slots_of(leaf, mask) }.for_each(&mut each);
-                left -= mask.count_ones();
+                left -= count;
                 if left == 0 {
-                    return most;
+                    return;
                 }
             }
         }
-        most - left
     }
 
     /// Takes one free buffer.
     #[inline]
     pub(super) fn take_one(&self, home: u32) -> Option<&Slot> {
-        let mut taken = None;
-        self.take(home, 1, |slot| taken = Some(slot));
-        taken
+        self.stripes_with(FREE, home).find_map(|(stripe, hint, _)| stripe.take_one(hint))
     }
 
     /// Puts back a buffer that the caller owns. How many references the caller has to give up for it: if none, it must not
@@ -166,25 +187,29 @@ impl Class {
     pub(super) fn put(&self, slot: &Slot) -> u32 {
         let (stripe, position) = self.split(slot.number);
         let (leaf, bit) = Leaf::of(position);
-        u32::from(self.stripes[stripe].put(leaf, bit, &self.hints[stripe]))
+        let (stripe, hint) = self.stripe(stripe);
+        u32::from(stripe.put(leaf, bit, 1, hint))
     }
 
     /// Puts back buffers that the caller owns, those of one leaf together. As [`Class::put`].
     pub(super) fn put_many(&self, slots: impl Iterator<Item = NonNull<Slot>>) -> u32 {
-        let mut groups = [(0, Leaf::of(0).0, 0u64); GROUPS];
+        let mut groups = [Group { stripe: 0, leaf: Leaf::of(0).0, mask: 0, count: 0 }; GROUPS];
         let (mut used, mut returned) = (0, 0);
         for slot in slots {
             // SAFETY: slots live as long as the class.
             let (stripe, position) = self.split(unsafe { slot.as_ref() }.number);
             let (leaf, bit) = Leaf::of(position);
-            match groups[..used].iter_mut().rev().find(|group| (group.0, group.1) == (stripe, leaf)) {
-                Some(group) => group.2 |= bit,
+            match groups[..used].iter_mut().rev().find(|group| (group.stripe, group.leaf) == (stripe, leaf)) {
+                Some(group) => {
+                    group.mask |= bit;
+                    group.count += 1;
+                }
                 None => {
                     if used == GROUPS {
                         returned += self.put_groups(&groups);
                         used = 0;
                     }
-                    groups[used] = (stripe, leaf, bit);
+                    groups[used] = Group { stripe, leaf, mask: bit, count: 1 };
                     used += 1;
                 }
             }
@@ -192,10 +217,10 @@ impl Class {
         returned + self.put_groups(&groups[..used])
     }
 
-    fn put_groups(&self, groups: &[(u32, Leaf, u64)]) -> u32 {
-        let put = |&(stripe, leaf, mask): &(u32, Leaf, u64)| {
-            let closed = self.stripes[stripe].put(leaf, mask, &self.hints[stripe]);
-            if closed { mask.count_ones() } else { 0 }
+    fn put_groups(&self, groups: &[Group]) -> u32 {
+        let put = |&Group { stripe, leaf, mask, count }: &Group| {
+            let (stripe, hint) = self.stripe(stripe);
+            if stripe.put(leaf, mask, count, hint) { count } else { 0 }
         };
         groups.iter().map(put).sum()
     }
@@ -203,7 +228,7 @@ impl Class {
     /// Puts a buffer away for good whose handles are used up. As [`Class::put`].
     #[cold]
     pub(super) fn retire(&self, slot: &Slot) -> u32 {
-        u32::from(self.stripes[self.split(slot.number).0].retire())
+        u32::from(self.stripe(self.split(slot.number).0).0.retire())
     }
 
     // ---- buffers that are new
@@ -218,8 +243,7 @@ impl Class {
         returned: impl FnOnce(u32),
     ) -> Result<Option<&Slot>, Error> {
         let host = allocator.options().memory;
-        for i in self.stripes_with(ROOM, home) {
-            let (stripe, hint) = (&self.stripes[i], &self.hints[i]);
+        for (stripe, hint, i) in self.stripes_with(ROOM, home) {
             match stripe.reserve(host, hint)? {
                 Permit::Granted => {}
                 Permit::Full => continue,
@@ -362,7 +386,7 @@ impl Class {
         drop(carving);
         for number in 0..limit {
             let (index, _) = self.split(number);
-            let (stripe, hint) = (&self.stripes[index], &self.hints[index]);
+            let (stripe, hint) = self.stripe(index);
             stripe.reserve(host, hint)?;
             let Some((slab, place)) = self.carve_from_room(&mut self.carving.lock()) else { break };
             let slot = stripe.create(hint, |_| Slot::new(&self.names, slab, place, number));

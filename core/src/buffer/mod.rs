@@ -17,18 +17,25 @@ pub(crate) mod config;
 mod cache;
 mod class;
 mod foreign;
+#[cfg(all(test, loom))]
+mod models;
 mod pooled;
 mod slot;
 mod statistics;
 mod stripe;
 mod table;
+#[cfg(feature = "std")]
+mod threads;
 mod untracked;
 
 pub use pooled::{PooledBuffer, RawBuffer};
 pub use slot::BufferId;
 pub use statistics::{BufferClassStatistics, BufferPoolStatistics, BufferRegion};
+#[cfg(feature = "std")]
+pub use threads::flush_thread_caches;
 
 use crate::allocator::{Allocator, AllocatorOptions, LiveSlices};
+use crate::canary::broken;
 use crate::device::{Device, FillReason, FillRequest, HostDevice, MemoryType};
 use crate::error::{DeviceFault, Error};
 use crate::metadata::{Array, HostMemory};
@@ -102,6 +109,9 @@ impl core::error::Error for BufferPoolError {}
 
 /// What pools, caches and buffers share.
 pub(crate) struct Inner<D: Device> {
+    /// Whether threads have caches of their own accord.
+    #[cfg(feature = "std")]
+    threaded: AtomicU32,
     /// Raised when caches have something to look at: pressure on a class, or that the pool is closed. Read by every
     /// operation of every cache, written hardly ever, as is all that follows.
     epoch: AtomicU32,
@@ -266,6 +276,30 @@ impl<D: Device> BufferPool<D> {
         unsafe { self.inner.as_ref() }
     }
 
+    /// The calling thread's own cache.
+    #[inline(always)]
+    fn thread_cache(&self) -> Option<&Node> {
+        // SAFETY: a thread's cache lives until the thread drops it, which happens in no function of this pool that uses it.
+        Inner::thread_cache(self.inner).map(|node| unsafe { node.as_ref() })
+    }
+
+    /// The same pool with a cache for every thread that uses it, of which nobody has to think: what a thread drops is what
+    /// it gets next. A cache is given back when its thread ends, or calls [`flush_thread_caches`]. Needs the feature
+    /// `std`.
+    ///
+    /// The books of a pool that was closed live on until each thread that has a cache of it ends or uses another pool for the
+    /// first time, and what such a cache holds keeps the device's memory: flush idle threads.
+    #[cfg(feature = "std")]
+    #[must_use]
+    pub fn with_thread_caches(self) -> Self
+    where
+        D: Send + Sync + 'static,
+    {
+        let caches = self.inner().classes.iter().any(|class| class.cache_capacity != 0);
+        self.inner().threaded.store(u32::from(caches), Ordering::Relaxed);
+        self
+    }
+
     /// How the pool was made.
     pub fn config(&self) -> &BufferPoolConfig {
         &self.inner().config
@@ -282,19 +316,7 @@ impl<D: Device> BufferPool<D> {
     /// [`Error::OutOfHostMemory`]; [`Error::Closed`].
     #[cold]
     pub fn cache(&self) -> Result<BufferCache<D>, Error> {
-        let inner = self.inner();
-        // In this order: the epoch is raised after the pool is marked as closed, so one that is closed meanwhile has
-        // another.
-        let epoch = inner.epoch.load(Ordering::Acquire);
-        inner.check_open()?;
-        let home = inner.numbers.fetch_add(1, Ordering::Relaxed);
-        let node = Node::try_new(&inner.classes, home, epoch)?;
-        let at = inner.memory.allocate(Layout::new::<Node>())?.cast::<Node>();
-        // SAFETY: fresh memory of the right layout.
-        unsafe { at.write(node) };
-        inner.add_cache(at);
-        inner.owners.fetch_add(1, Ordering::Relaxed);
-        Ok(BufferCache { inner: self.inner, node: at })
+        Inner::cache(self.inner, self.inner())
     }
 
     /// Hands out a buffer of at least `size` bytes: its capacity is that of its class, its length 0.
@@ -308,7 +330,7 @@ impl<D: Device> BufferPool<D> {
     /// [`Error::PageCountExceeded`], [`Error::OutOfHostMemory`], [`Error::TooManySlices`] (a class has at most 16.7
     /// million).
     pub fn try_alloc(&self, size: usize) -> Result<PooledBuffer<D>, Error> {
-        let taken = self.inner().take(None, size, Fallback::Small)?;
+        let taken = self.inner().take(self.thread_cache(), size, Fallback::Small)?;
         Ok(PooledBuffer::new(self.inner, taken))
     }
 
@@ -318,7 +340,7 @@ impl<D: Device> BufferPool<D> {
     /// # Errors
     /// [`Error::Closed`]; what the device or the host said.
     pub fn alloc(&self, size: usize) -> Result<PooledBuffer<D>, Error> {
-        let taken = self.inner().take(None, size, Fallback::Any)?;
+        let taken = self.inner().take(self.thread_cache(), size, Fallback::Any)?;
         Ok(PooledBuffer::new(self.inner, taken))
     }
 
@@ -344,7 +366,7 @@ impl<D: Device> BufferPool<D> {
     /// # Errors
     /// [`Error::StaleHandle`], [`Error::ForeignHandle`]; nothing changes then.
     pub fn release(&self, id: BufferId) -> Result<(), Error> {
-        self.inner().release(None, id)
+        self.inner().release(self.thread_cache(), id)
     }
 
     /// A buffer by its handle, as it was when it became raw.
@@ -362,7 +384,7 @@ impl<D: Device> BufferPool<D> {
     /// # Errors
     /// As [`BufferPool::try_alloc`] or [`BufferPool::alloc`]; as [`BufferPool::try_alloc_zeroed`] with `zeroed`.
     pub fn take(&self, size: usize, untracked: bool, zeroed: bool) -> Result<RawBuffer, Error> {
-        self.inner().take_raw(None, size, untracked, zeroed)
+        self.inner().take_raw(self.thread_cache(), size, untracked, zeroed)
     }
 
     /// Makes a buffer of a raw one: with length 0, and released when it is dropped.
@@ -628,6 +650,8 @@ impl<D: Device> Inner<D> {
             Class::try_new(&plan, memory, lock)
         })?;
         Ok(Self {
+            #[cfg(feature = "std")]
+            threaded: AtomicU32::new(0),
             epoch: AtomicU32::new(0),
             small: config.pool_min_size().max(1),
             route,
@@ -682,12 +706,23 @@ impl<D: Device> Inner<D> {
     /// A buffer for `size` bytes, which the caller owns; `None` for one of no bytes, which is nowhere.
     #[inline]
     fn take(&self, cache: Option<&Node>, size: usize, fallback: Fallback) -> Result<Option<NonNull<Slot>>, Error> {
-        if let Some(node) = cache {
-            // A size without a class has an empty list; sizes that go ways of their own do so where the epoch is behind.
-            if node.epoch.get() == self.epoch.load(Ordering::Relaxed) && size >= self.small {
-                // SAFETY: routes lead to lists.
-                if let Some(slot) = unsafe { node.entry(self.class_index(size)) }.hit() {
-                    return Ok(Some(slot));
+        if size >= self.small {
+            let index = self.class_index(size);
+            match cache {
+                // A size without a class has an empty list.
+                Some(node) if node.epoch.get() == self.epoch.load(Ordering::Relaxed) => {
+                    // SAFETY: routes lead to lists.
+                    if let Some(slot) = unsafe { node.entry(index) }.hit() {
+                        return Ok(Some(slot));
+                    }
+                }
+                Some(_) => {}
+                // Classes that are closed have nothing to take.
+                None => {
+                    let class = self.classes.as_slice().get(index as usize);
+                    if let Some(slot) = class.and_then(|class| class.take_one(home_of_stack())) {
+                        return Ok(Some(NonNull::from(slot)));
+                    }
                 }
             }
         }
@@ -718,6 +753,12 @@ impl<D: Device> Inner<D> {
     }
 
     fn take_from_class(&self, cache: Option<&Node>, size: usize) -> Result<&Slot, Error> {
+        if let Some(node) = cache {
+            if node.epoch.get() != self.epoch.load(Ordering::Relaxed) {
+                self.returned(self.catch_up(node));
+            }
+        }
+        // If the pool is closed, that may have called the device, and that may have ended a thread's cache.
         self.check_open()?;
         let index = self.class_index(size);
         let Some(class) = self.classes.as_slice().get(index as usize) else {
@@ -730,9 +771,6 @@ impl<D: Device> Inner<D> {
             Some(node) => {
                 // SAFETY: the class has a list.
                 let entry = unsafe { node.entry(index) };
-                if node.epoch.get() != self.epoch.load(Ordering::Relaxed) {
-                    self.returned(self.catch_up(node));
-                }
                 // The list is empty, unless the cache had to catch up first.
                 match entry.hit() {
                     // SAFETY: slots live as long as their class.
@@ -742,6 +780,7 @@ impl<D: Device> Inner<D> {
             }
             None => class.take_one(home),
         };
+        // From here on the device may be called: the cache is not looked at again.
         match free {
             Some(slot) => Ok(slot),
             None => self.create(class, index, home),
@@ -764,10 +803,15 @@ impl<D: Device> Inner<D> {
             return Ok(slot);
         }
         let in_caches = self.cached(index);
-        if in_caches != 0 {
+        if in_caches != 0 && !broken("buffer_no_pressure") {
+            if broken("buffer_epoch_first") {
+                self.epoch.fetch_add(1, Ordering::Release);
+            }
             // Caches look at the epoch first, so the class's mark has to be there by then.
             class.pressure.fetch_add(1, Ordering::Release);
-            self.epoch.fetch_add(1, Ordering::Release);
+            if !broken("buffer_epoch_first") {
+                self.epoch.fetch_add(1, Ordering::Release);
+            }
         }
         if let Error::Exhausted { cached, growths_in_flight, .. } = &mut error {
             class.exhausted.raise();
@@ -953,6 +997,38 @@ impl<D: Device> Inner<D> {
 
     // ---- caches
 
+    /// A cache of this pool, which `at` points to.
+    #[cold]
+    fn cache(at: NonNull<Self>, inner: &Self) -> Result<BufferCache<D>, Error> {
+        // In this order: the epoch is raised after the pool is marked as closed, so one that is closed meanwhile has
+        // another.
+        let mut epoch = inner.epoch.load(Ordering::Acquire);
+        inner.check_open()?;
+        if broken("buffer_epoch_late") {
+            epoch = inner.epoch.load(Ordering::Acquire);
+        }
+        let home = inner.numbers.fetch_add(1, Ordering::Relaxed);
+        let node = Node::try_new(&inner.classes, home, epoch)?;
+        let place = inner.memory.allocate(Layout::new::<Node>())?.cast::<Node>();
+        // SAFETY: fresh memory of the right layout.
+        unsafe { place.write(node) };
+        inner.add_cache(place);
+        inner.owners.fetch_add(1, Ordering::Relaxed);
+        Ok(BufferCache { inner: at, node: place })
+    }
+
+    /// The calling thread's own cache, if threads have such.
+    #[inline(always)]
+    fn thread_cache(at: NonNull<Self>) -> Option<NonNull<Node>> {
+        // SAFETY: the caller has a pool or a buffer of it.
+        #[cfg(feature = "std")]
+        if unsafe { at.as_ref() }.threaded.load(Ordering::Relaxed) != 0 {
+            return threads::cache_of(at);
+        }
+        let _ = at;
+        None
+    }
+
     fn add_cache(&self, node: NonNull<Node>) {
         let mut caches = self.caches.lock();
         // SAFETY: nodes in the list live, and their links are changed under this lock only.
@@ -1051,7 +1127,9 @@ impl<D: Device> Inner<D> {
         // SAFETY: the caller's promise. The memory's own reference is given up once, since what is counted only falls once
         // the pool is closed.
         unsafe {
-            if inner.as_ref().unreturned.fetch_sub(count, Ordering::AcqRel) == count {
+            let before = inner.as_ref().unreturned.fetch_sub(count, Ordering::AcqRel);
+            debug_assert!(before >= count, "more buffers came back than were out");
+            if before == count {
                 // A device that refuses, or a callback that is running, leaves it to the last owner.
                 let _ = inner.as_ref().return_slabs(LiveSlices::Refuse);
                 Self::disown(inner);
@@ -1114,6 +1192,10 @@ impl<D: Device> Inner<D> {
 /// Where a thread without a cache begins to look: threads have stacks far apart.
 #[inline(always)]
 fn home_of_stack() -> u32 {
+    if cfg!(loom) {
+        // Models have to do the same every time.
+        return 0;
+    }
     let here = 0u8;
     let address = core::hint::black_box(&raw const here).addr() as u64;
     ((address >> 16).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) as u32

@@ -211,7 +211,8 @@ impl<D: Device> Drop for PooledBuffer<D> {
         // SAFETY: the buffer keeps the pool alive until it is put back. If that was an open pool, nothing of it is touched
         // afterwards; if not, the reference that comes with the buffer keeps it alive until that is given up.
         unsafe {
-            let returned = self.inner.as_ref().put_back(None, slot.as_ref());
+            let cache = Inner::thread_cache(self.inner);
+            let returned = self.inner.as_ref().put_back(cache.as_ref().map(|node| node.as_ref()), slot.as_ref());
             if returned != 0 {
                 Inner::give_up(self.inner, returned);
             }

@@ -6,6 +6,7 @@
 //! limit. A buffer whose generation has gone all the way round is retired.
 
 use super::sync::{AtomicPtr, AtomicU32, Ordering};
+use crate::canary::broken;
 use crate::error::Error;
 use crate::slice::Slice;
 use core::num::NonZero;
@@ -52,15 +53,17 @@ pub(super) struct Names {
     number_bits: u32,
     /// The first generation of every buffer. Not 0, and no generation is: so no handle is 0 either.
     start: u64,
+    /// What the state of a slot is when it has gone around to that generation.
+    start_state: u32,
 }
 
 impl Names {
     /// Handles of a class with numbers below `numbers`.
     pub(super) fn new(class: u32, numbers: u32, tag: u16) -> Self {
         let number_bits = u32::BITS - numbers.saturating_sub(1).leading_zeros();
-        let names = Self { class, number_bits, start: 0 };
-        let start = u64::from(tag) << (names.generation_bits() - 16);
-        Self { start: start.max(1), ..names }
+        let names = Self { class, number_bits, start: 0, start_state: 0 };
+        let start = (u64::from(tag) << (names.generation_bits() - 16)).max(1);
+        Self { start, start_state: ((start & LOW_MASK) as u32) << 1, ..names }
     }
 
     fn generation_bits(&self) -> u32 {
@@ -92,8 +95,7 @@ impl Names {
     }
 
     /// The generation after this one; `None` if all have been used.
-    #[inline(always)]
-    pub(super) fn next(&self, generation: u64) -> Option<u64> {
+    fn next(&self, generation: u64) -> Option<u64> {
         let mut next = (generation + 1) & (u64::MAX >> (u64::BITS - self.generation_bits()));
         if next == 0 {
             next = 1;
@@ -230,28 +232,32 @@ impl Slot {
     #[inline(always)]
     pub(super) fn claim(&self, names: &Names, id: BufferId) -> Result<Claimed, Error> {
         let generation = names.generation(id);
-        let low = (generation & LOW_MASK) as u32;
-        let out = low << 1 | 1;
-        let next = names.next(generation);
-        let free = (low.wrapping_add(1) << 1) & (u32::MAX - 1);
+        // The low bits, shifted past bit 0.
+        let free = (generation as u32).wrapping_shl(1);
+        let after = free.wrapping_add(2);
         // The high bits change only by who has claimed the last low generation; 2^31 handles would have to come and go
         // between these two looks for another one to match.
+        if broken("buffer_claim") && self.state.load(Ordering::Relaxed) == free | 1 {
+            self.state.store(after, Ordering::Relaxed);
+            return Ok(Claimed::Yes);
+        }
         let same = u64::from(self.high.load(Ordering::Relaxed)) == generation >> LOW_BITS
-            && (self.state.compare_exchange(out, free, Ordering::AcqRel, Ordering::Relaxed)).is_ok();
+            && (self.state.compare_exchange(free | 1, after, Ordering::AcqRel, Ordering::Relaxed)).is_ok();
         if !same {
             return Err(names.refuse(generation, self.generation()));
         }
-        match next {
-            Some(next) if next & LOW_MASK == (generation & LOW_MASK) + 1 => Ok(Claimed::Yes),
-            Some(next) => {
-                self.set_generation(next);
-                Ok(Claimed::Yes)
-            }
-            None => {
-                self.set_generation(names.start());
-                Ok(Claimed::Worn)
-            }
+        if after == 0 || after == names.start_state {
+            return Ok(self.turn(names, generation));
         }
+        Ok(Claimed::Yes)
+    }
+
+    /// What an owner does whose generation may be the last one with these high bits, or the last of all.
+    #[cold]
+    fn turn(&self, names: &Names, generation: u64) -> Claimed {
+        let next = names.next(generation);
+        self.set_generation(next.unwrap_or(names.start()));
+        if next.is_some() { Claimed::Yes } else { Claimed::Worn }
     }
 
     /// Whether a handle names the buffer as it is now.

@@ -27,6 +27,9 @@ pub(super) const ROOM: u32 = 2;
 /// Chunks that a stripe can have: those of 2^21 buffers, the most there are.
 const CHUNKS: usize = 18;
 
+/// The first chunk with more than one leaf.
+const LEVELLED: u32 = 3;
+
 const fn leaves(chunk: usize) -> usize {
     let leaves = chunk_len(chunk) as usize / 64;
     if leaves == 0 { 1 } else { leaves }
@@ -78,6 +81,8 @@ struct Free {
     /// Buffers that have worn out.
     retired: u32,
     limit: u32,
+    /// [`ROOM`] if another one can be created.
+    room: u32,
     /// Nothing is taken or created any more, and each buffer that is out holds a reference.
     closed: bool,
 }
@@ -86,99 +91,116 @@ struct Free {
 unsafe impl Send for Free {}
 
 impl Free {
+    /// # Safety
+    /// The chunk is there, and has such a word.
     #[inline(always)]
-    fn word(&self, chunk: u32, index: usize) -> NonNull<u64> {
-        match self.words[chunk as usize] {
-            // SAFETY: callers name words that the chunk has.
-            Some(words) => unsafe { words.add(index) },
-            None => NonNull::dangling(),
-        }
+    unsafe fn word(&self, chunk: u32, index: usize) -> NonNull<u64> {
+        debug_assert!(self.words[chunk as usize].is_some() && index * size_of::<u64>() < bits_of(chunk as usize));
+        // SAFETY: the caller's promise.
+        unsafe { self.words.get_unchecked(chunk as usize).unwrap_unchecked().add(index) }
     }
 
-    /// Marks buffers of a leaf as free.
+    /// Marks `count` buffers of a leaf as free.
     #[inline(always)]
-    fn set(&mut self, leaf: Leaf, mask: u64) {
-        let leaves = leaves(leaf.chunk as usize);
-        let index = leaf.word as usize;
-        debug_assert!(index < leaves && self.words[leaf.chunk as usize].is_some());
+    fn set(&mut self, leaf: Leaf, mask: u64, count: u32) {
+        debug_assert!(mask.count_ones() == count);
         // SAFETY: a slot of the leaf exists, so its chunk is there; the lock is held.
-        unsafe {
-            let word = self.word(leaf.chunk, index).as_mut();
-            debug_assert!(*word & mask == 0, "a buffer was put back twice");
-            let before = *word;
-            *word |= mask;
-            if before == 0 && leaves > 1 {
-                let summary = self.word(leaf.chunk, leaves + index / 64).as_mut();
-                let before = *summary;
-                *summary |= 1 << (index % 64);
-                if before == 0 {
-                    *self.word(leaf.chunk, leaves + above(leaves) + index / 4096).as_mut() |= 1 << (index / 64 % 64);
-                }
+        let word = unsafe { self.word(leaf.chunk, leaf.word as usize).as_mut() };
+        debug_assert!(*word & mask == 0, "a buffer was put back twice");
+        let before = *word;
+        *word |= mask;
+        self.free += count;
+        if before == 0 {
+            self.chunks |= 1 << leaf.chunk;
+            if leaf.chunk >= LEVELLED {
+                self.set_summary(leaf);
             }
         }
-        self.chunks |= 1 << leaf.chunk;
-        self.free += mask.count_ones();
     }
 
-    /// The first `most` free buffers of the first leaf that has any.
+    /// Marks a leaf of a chunk with several as one that has free buffers.
+    #[inline(never)]
+    fn set_summary(&mut self, leaf: Leaf) {
+        let (leaves, index) = (leaves(leaf.chunk as usize), leaf.word as usize);
+        debug_assert!(index < leaves);
+        // SAFETY: words of a chunk that is there; the lock is held.
+        unsafe {
+            let summary = self.word(leaf.chunk, leaves + index / 64).as_mut();
+            let before = *summary;
+            *summary |= 1 << (index % 64);
+            if before == 0 {
+                *self.word(leaf.chunk, leaves + above(leaves) + index / 4096).as_mut() |= 1 << (index / 64 % 64);
+            }
+        }
+    }
+
+    /// The first leaf that has free buffers.
     #[inline(always)]
-    fn take(&mut self, most: u32) -> Option<(Leaf, u64)> {
+    fn first(&self) -> Option<Leaf> {
         if self.chunks == 0 {
             return None;
         }
         let chunk = self.chunks.trailing_zeros();
+        Some(Leaf { chunk, word: if chunk < LEVELLED { 0 } else { self.first_word(chunk) } })
+    }
+
+    /// The first leaf that has free buffers, of a chunk with several.
+    #[inline(never)]
+    fn first_word(&self, chunk: u32) -> u32 {
         let leaves = leaves(chunk as usize);
         // SAFETY: a chunk in which something is free is there, and every index is one of its words; the lock is held.
+        let word = |index: usize| unsafe { *self.word(chunk, index).as_ref() };
+        let tops = leaves + above(leaves);
+        let mut top = 0;
+        while word(tops + top) == 0 {
+            top += 1;
+        }
+        let middle = top * 64 + word(tops + top).trailing_zeros() as usize;
+        middle as u32 * 64 + word(leaves + middle).trailing_zeros()
+    }
+
+    /// Takes the lowest `most` buffers of a leaf, or all if there are no more, and says which and how many.
+    #[inline(always)]
+    fn take_from(&mut self, leaf: Leaf, most: u32) -> (u64, u32) {
+        // SAFETY: as above.
+        let word = unsafe { self.word(leaf.chunk, leaf.word as usize).as_mut() };
+        let (mut rest, mut count) = (*word, 0);
+        while rest != 0 && count < most {
+            rest &= rest - 1;
+            count += 1;
+        }
+        let mask = *word ^ rest;
+        *word = rest;
+        self.free -= count;
+        if rest == 0 {
+            if leaf.chunk < LEVELLED {
+                self.chunks &= !(1 << leaf.chunk);
+            } else {
+                self.clear_summary(leaf);
+            }
+        }
+        (mask, count)
+    }
+
+    /// Marks a leaf of a chunk with several as one that has no free buffers.
+    #[inline(never)]
+    fn clear_summary(&mut self, leaf: Leaf) {
+        let (leaves, index) = (leaves(leaf.chunk as usize), leaf.word as usize);
+        let tops = leaves + above(leaves);
+        // SAFETY: words of a chunk that is there; the lock is held.
         unsafe {
-            if leaves == 1 {
-                let word = self.word(chunk, 0).as_mut();
-                let mask = first_bits(*word, most);
-                *word ^= mask;
-                if *word == 0 {
-                    self.chunks &= self.chunks - 1;
-                }
-                self.free -= mask.count_ones();
-                return Some((Leaf { chunk, word: 0 }, mask));
+            let summary = self.word(leaf.chunk, leaves + index / 64).as_mut();
+            *summary &= !(1 << (index % 64));
+            if *summary != 0 {
+                return;
             }
-            let tops = leaves + above(leaves);
-            let mut top = 0;
-            while *self.word(chunk, tops + top).as_ref() == 0 {
-                top += 1;
+            *self.word(leaf.chunk, tops + index / 4096).as_mut() &= !(1 << (index / 64 % 64));
+            let last = above(leaves).div_ceil(64);
+            if (0..last).all(|top| *self.word(leaf.chunk, tops + top).as_ref() == 0) {
+                self.chunks &= !(1 << leaf.chunk);
             }
-            let top_word = self.word(chunk, tops + top).as_mut();
-            let middle = top * 64 + top_word.trailing_zeros() as usize;
-            let summary = self.word(chunk, leaves + middle).as_mut();
-            let index = middle * 64 + summary.trailing_zeros() as usize;
-            let word = self.word(chunk, index).as_mut();
-            let mask = first_bits(*word, most);
-            *word ^= mask;
-            if *word == 0 {
-                *summary &= *summary - 1;
-                if *summary == 0 {
-                    *top_word &= *top_word - 1;
-                    let last = above(leaves).div_ceil(64);
-                    if (0..last).all(|top| *self.word(chunk, tops + top).as_ref() == 0) {
-                        self.chunks &= self.chunks - 1;
-                    }
-                }
-            }
-            self.free -= mask.count_ones();
-            Some((Leaf { chunk, word: index as u32 }, mask))
         }
     }
-}
-
-/// The lowest `most` bits of a word.
-#[inline(always)]
-fn first_bits(word: u64, most: u32) -> u64 {
-    if most >= word.count_ones() {
-        return word;
-    }
-    let mut rest = word;
-    for _ in 0..most {
-        rest &= rest - 1;
-    }
-    word ^ rest
 }
 
 /// What a stripe counts.
@@ -204,7 +226,8 @@ pub(super) enum Permit {
 
 impl Stripe {
     pub(super) fn new(limit: u32, lock: LockKind) -> Self {
-        let free = Free { chunks: 0, words: [None; CHUNKS], free: 0, promised: 0, retired: 0, limit, closed: false };
+        let (words, room) = ([None; CHUNKS], ROOM);
+        let free = Free { chunks: 0, words, free: 0, promised: 0, retired: 0, limit, room, closed: false };
         Self { free: Lock::new(lock, free), slots: Table::new(limit, bits_of) }
     }
 
@@ -229,44 +252,55 @@ impl Stripe {
         })
     }
 
-    /// The hint as the lock's holder sees it.
-    #[inline(always)]
-    fn hint_of(&self, free: &Free) -> u32 {
-        let room = self.slots.len() + free.promised < free.limit;
-        if free.closed { 0 } else { u32::from(free.free != 0) * FREE | u32::from(room) * ROOM }
+    /// Whether another buffer can be created, as a hint.
+    fn room(&self, free: &Free) -> u32 {
+        let room = !free.closed && self.slots.len() + free.promised < free.limit;
+        u32::from(room) * ROOM
     }
 
-    #[inline(always)]
-    fn tell(&self, free: &Free, hint: &AtomicU32) {
-        let now = self.hint_of(free);
-        if hint.load(Ordering::Relaxed) != now {
-            // Only what is under the lock counts; who reads a hint that is late looks elsewhere first.
-            hint.store(now, Ordering::Relaxed);
-        }
+    /// Sets the hint after a change of what can be created; the lock is held. Only what is under the lock counts: who reads
+    /// a hint that is late looks elsewhere first.
+    fn tell(&self, free: &mut Free, hint: &AtomicU32) {
+        free.room = self.room(free);
+        let any = free.free != 0 && !free.closed;
+        hint.store(free.room | u32::from(any) * FREE, Ordering::Relaxed);
     }
 
-    /// Takes up to `most` free buffers, all of one leaf. The caller owns them then.
+    /// Takes up to `most` free buffers, all of one leaf, and says which and how many. The caller owns them then.
     #[inline(always)]
-    pub(super) fn take(&self, most: u32, hint: &AtomicU32) -> Option<(Leaf, u64)> {
+    pub(super) fn take(&self, most: u32, hint: &AtomicU32) -> Option<(Leaf, u64, u32)> {
         let mut free = self.free.lock_hot();
         if free.closed {
             return None;
         }
-        let taken = free.take(most);
-        self.tell(&free, hint);
-        taken
+        let leaf = free.first()?;
+        let (mask, count) = free.take_from(leaf, most);
+        if free.free == 0 {
+            hint.store(free.room, Ordering::Relaxed);
+        }
+        Some((leaf, mask, count))
+    }
+
+    /// Takes one free buffer.
+    #[inline(always)]
+    pub(super) fn take_one(&self, hint: &AtomicU32) -> Option<&Slot> {
+        let (leaf, mask, _) = self.take(1, hint)?;
+        // SAFETY: just taken.
+        Some(unsafe { self.slots.get_unchecked(leaf.position() + mask.trailing_zeros()) })
     }
 
     /// Puts back buffers of one leaf, which the caller owns. Whether the stripe is closed: if so, the caller gives up the
     /// references that they held, and otherwise must not touch the pool again because of them.
     #[inline(always)]
-    pub(super) fn put(&self, leaf: Leaf, mask: u64, hint: &AtomicU32) -> bool {
+    pub(super) fn put(&self, leaf: Leaf, mask: u64, count: u32, hint: &AtomicU32) -> bool {
         let mut free = self.free.lock_hot();
-        if broken("buffer_lost") && mask.count_ones() > 1 {
+        if broken("buffer_lost") && count > 1 {
             return free.closed;
         }
-        free.set(leaf, mask);
-        self.tell(&free, hint);
+        free.set(leaf, mask, count);
+        if free.free == count && !free.closed {
+            hint.store(free.room | FREE, Ordering::Relaxed);
+        }
         free.closed
     }
 
@@ -293,7 +327,7 @@ impl Stripe {
             }
             let Some(chunk) = self.slots.missing(next) else {
                 free.promised += 1;
-                self.tell(&free, hint);
+                self.tell(&mut free, hint);
                 return Ok(Permit::Granted);
             };
             drop(free);
@@ -318,7 +352,7 @@ impl Stripe {
         free.promised -= 1;
         // SAFETY: the lock is held, and `reserve` has seen to the chunk.
         let slot = unsafe { self.slots.push(make(self.slots.len())) };
-        self.tell(&free, hint);
+        self.tell(&mut free, hint);
         slot
     }
 
@@ -327,7 +361,7 @@ impl Stripe {
     pub(super) fn give_up(&self, hint: &AtomicU32) -> bool {
         let mut free = self.free.lock();
         free.promised -= 1;
-        self.tell(&free, hint);
+        self.tell(&mut free, hint);
         free.closed
     }
 
@@ -336,8 +370,12 @@ impl Stripe {
     pub(super) fn close(&self, hint: &AtomicU32, count: impl FnOnce(u32)) {
         let mut free = self.free.lock();
         free.closed = true;
-        count(self.outstanding(&free));
-        self.tell(&free, hint);
+        let outstanding = self.outstanding(&free);
+        self.tell(&mut free, hint);
+        if broken("buffer_count_late") {
+            drop(free);
+        }
+        count(outstanding);
     }
 
     fn outstanding(&self, free: &Free) -> u32 {
@@ -367,7 +405,9 @@ impl Stripe {
         if free.free + free.retired > self.slots.len() || self.slots.len() + free.promised > free.limit {
             return Err("a stripe has more buffers than it may have");
         }
-        if hint.load(Ordering::Relaxed) != self.hint_of(&free) {
+        let any = free.free != 0 && !free.closed;
+        let says = hint.load(Ordering::Relaxed);
+        if free.room != self.room(&free) || says != free.room | u32::from(any) * FREE {
             return Err("the hint of a stripe is wrong");
         }
         Ok(())
@@ -419,6 +459,8 @@ impl Stripe {
 }
 
 const _: () = {
+    // Chunks with one leaf have no other words.
+    assert!(leaves(LEVELLED as usize) > 1 && leaves(LEVELLED as usize - 1) == 1);
     // The topmost level of the largest chunk.
     assert!(above(leaves(CHUNKS - 1)).div_ceil(64) == 8);
 };
@@ -471,17 +513,17 @@ mod tests {
                     let position = random(count);
                     if model.insert(position) {
                         let (leaf, bit) = Leaf::of(position);
-                        assert!(!stripe.put(leaf, bit, &hint));
+                        assert!(!stripe.put(leaf, bit, 1, &hint));
                     }
                 } else {
                     let most = 1 + random(10);
                     match stripe.take(most, &hint) {
                         None => assert!(model.is_empty()),
-                        Some((leaf, mask)) => {
+                        Some((leaf, mask, count)) => {
                             // SAFETY: just taken.
                             let taken: Vec<u32> =
                                 unsafe { stripe.slots_of(leaf, mask) }.map(|slot| slot.number).collect();
-                            assert!(!taken.is_empty() && taken.len() <= most as usize);
+                            assert!(taken.len() == count as usize && count >= 1 && count <= most);
                             let lowest: Vec<u32> = model.iter().copied().take(taken.len()).collect();
                             assert_eq!(taken, lowest);
                             for position in taken {
@@ -503,14 +545,14 @@ mod tests {
     fn a_closed_stripe_gives_nothing_and_counts_what_is_out() {
         let (stripe, hint) = with_buffers(20);
         let (leaf, bit) = Leaf::of(3);
-        assert!(!stripe.put(leaf, bit, &hint));
+        assert!(!stripe.put(leaf, bit, 1, &hint));
         let mut out = 0;
         stripe.close(&hint, |count| out = count);
         assert_eq!(out, 19);
         assert!(stripe.take(1, &hint).is_none());
         assert!(matches!(stripe.reserve(HostMemory::global(), &hint), Ok(Permit::Closed)));
         let (leaf, bit) = Leaf::of(4);
-        assert!(stripe.put(leaf, bit, &hint));
+        assert!(stripe.put(leaf, bit, 1, &hint));
         assert_eq!(stripe.check(&hint), Ok(()));
         end(&stripe);
     }
