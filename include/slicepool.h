@@ -2990,6 +2990,8 @@ typedef struct slicepool_buffer {
  *         SLICEPOOL_ERROR_TOO_MANY_SLICES, SLICEPOOL_ERROR_BUSY; SLICEPOOL_ERROR_NOT_SUPPORTED for SLICEPOOL_BUFFER_ZERO if the
  *         CPU does not see the memory and the device has no `fill`
  *
+ * After the device has had no memory, it is not asked for a page as large again for a while, as with slicepool_allocate().
+ *
  * Threads: any without a cache; otherwise one at a time per cache. Cost: constant, whatever the limits, and no lock where the
  * cache has a buffer; one device call where a slab is taken; before SLICEPOOL_ERROR_EXHAUSTED a look at every cache.
  * Callbacks run on the calling thread.

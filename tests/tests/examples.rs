@@ -8,13 +8,17 @@ const LIMIT: Duration = Duration::from_secs(30);
 
 /// Compiles and runs an example both ways, and returns what it prints.
 fn example(name: &str) -> String {
+    let [shared, printed] = example_with_threads(name);
+    assert_eq!(shared, printed);
+    printed
+}
+
+/// The same of one that does not print the same every time.
+fn example_with_threads(name: &str) -> [String; 2] {
     let library = library("release");
     let source = format!("examples-c/{name}.c");
     let flags = [&["-std=c11"], STRICT].concat();
-    let shared = run(&compile(&source, &library, Link::Shared, &flags), &[], LIMIT);
-    let printed = run(&compile(&source, &library, Link::Static, &flags), &[], LIMIT);
-    assert_eq!(shared, printed);
-    printed
+    [Link::Shared, Link::Static].map(|link| run(&compile(&source, &library, link, &flags), &[], LIMIT))
 }
 
 fn line<'a>(printed: &'a str, beginning: &str) -> &'a str {
@@ -130,6 +134,33 @@ fn a_plan_measured_without_memory_fits_a_machine_of_exactly_that_size() {
     // More than a terabyte was planned, in both pools.
     assert!(line(&printed, "pool 0:").starts_with("at most 64 MiB"));
     assert!(line(&printed, "pool 1:").starts_with("at most 1032192 MiB"));
+}
+
+#[test]
+fn buffers_of_a_reader_are_hashed_and_released_by_another_thread() {
+    for printed in example_with_threads("io_buffers") {
+        assert_eq!(line(&printed, "hashed:"), "8388731 bytes, right");
+        assert_eq!(line(&printed, "ceiling:"), "1984 KiB");
+        let numbers = line(&printed, "16 KiB:").split(|c: char| !c.is_ascii_digit()).filter(|word| !word.is_empty());
+        let numbers: Vec<u64> = numbers.map(|word| word.parse().expect("a number")).collect();
+        let [created, limit, in_use, cached, free, hits, refills, spills, _exhausted] = numbers[..] else {
+            panic!("a line of other figures: {printed}")
+        };
+        assert!(created <= limit && limit == 16, "{printed}");
+        assert_eq!((in_use, cached, free), (0, 0, created));
+        assert!(hits != 0 && refills != 0 && spills != 0, "{printed}");
+    }
+}
+
+#[test]
+fn a_card_gets_one_registered_region_and_offsets_in_it() {
+    let printed = example("dma");
+    assert_eq!(line(&printed, "regions:"), "1, of 64 buffers of 2048 bytes");
+    assert_eq!(line(&printed, "posted:"), "48");
+    assert_eq!(line(&printed, "packets:"), "1000 of 1000 right, many bytes");
+    assert!(line(&printed, "twice:").starts_with("stale handle"));
+    assert!(line(&printed, "made up:").starts_with("foreign handle"));
+    assert!(line(&printed, "end:").starts_with("1 registration, 0 in use, "));
 }
 
 #[test]
