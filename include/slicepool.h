@@ -2819,8 +2819,9 @@ slicepool_result slicepool_buffer_pool_create(const slicepool_device *device,
  * provides. It never asks for more: when the block is full, calls answer SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY. Buffers do not lie
  * in that block: for them there is config->memory.
  *
- * What a pool needs grows with the buffers it creates, by about 40 bytes for each, and with its caches;
- * slicepool_buffer_pool_statistics.metadata_bytes tells.
+ * What a pool needs depends on its classes, their stripes and its caches, some KiB for each, and grows with the buffers it
+ * creates, by about 40 bytes for each; slicepool_buffer_pool_statistics.metadata_bytes tells, and a block wants some more
+ * than that.
  *
  * @param device  as for slicepool_buffer_pool_create()
  * @param config  as for slicepool_buffer_pool_create(); its host must not have `allocate`

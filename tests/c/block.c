@@ -99,7 +99,7 @@ static void check_guards(const struct guarded *guarded) {
   CHECK(is_untouched(guarded->block + guarded->bytes, guarded->region + guarded->room));
 }
 
-static void release(const struct guarded *guarded) {
+static void unguard(const struct guarded *guarded) {
   check_guards(guarded);
   const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = (uintptr_t)guarded->region / page * page;
   CHECK(munmap((void *)first, (uintptr_t)guarded->region + guarded->room - first + page) == 0);
@@ -214,7 +214,7 @@ static void an_allocator_lies_in_its_block_and_asks_for_no_other_memory(void) {
       OK(slicepool_allocator_destroy(allocator, 0, NULL));
       CHECK_EQ(end_counting(), 0);
       mock_end(&device);
-      release(&guarded);
+      unguard(&guarded);
     }
   }
   /* An allocator without a block is seen to ask. */
@@ -266,7 +266,7 @@ static void blocks_of_every_small_size_work_or_are_refused_and_nothing_around_th
         mock_end(&device);
       }
       CHECK(least != 0 && refusals != 0);
-      release(&guarded);
+      unguard(&guarded);
     }
   }
 }
@@ -464,7 +464,7 @@ static void a_full_block_refuses_what_needs_more_and_everything_else_works(void)
         CHECK_EQ(device.live, 0);
       }
       finish(allocator, &device);
-      release(&guarded);
+      unguard(&guarded);
     }
   }
 }
@@ -589,7 +589,7 @@ static void a_block_of_the_bytes_needed_is_never_full(void) {
       printf("%s: %" PRIu32 " slices, %" PRIu32 " pages: %" PRIu64 " bytes, of which %" PRIu64 " (%.2f) in use\n",
              shape.name, load.slices, load.pages, guarded.bytes, used, (double)used / (double)guarded.bytes);
       finish(allocator, &device);
-      release(&guarded);
+      unguard(&guarded);
     }
   }
 }
@@ -646,7 +646,7 @@ static void threads_find_a_block_of_the_bytes_needed_never_full(void) {
         FAIL("%s: %s in round %" PRIu64, shape.name, slicepool_result_string(arguments[t].worst), round);
     }
     finish(allocator, &device);
-    release(&guarded);
+    unguard(&guarded);
   }
   CHECK(pthread_barrier_destroy(&barrier) == 0);
 }

@@ -313,7 +313,7 @@ static void memory_comes_in_slabs_and_only_as_it_is_needed(void) {
 
 /* A pool whose books are in one block of the program's, and its buffers in another. */
 static void a_pool_lives_in_blocks_of_the_program(void) {
-  enum { BOOKS = 65536, MEMORY = 100000 };
+  enum { BOOKS = 262144, MEMORY = 100000 };
   unsigned char *books = malloc(BOOKS + 2), *memory = malloc(MEMORY + 2);
   CHECK(books != NULL && memory != NULL);
   books[0] = books[BOOKS + 1] = memory[0] = memory[MEMORY + 1] = 0x77;
@@ -357,7 +357,7 @@ static void a_pool_lives_in_blocks_of_the_program(void) {
   CHECK(books[0] == 0x77 && books[BOOKS + 1] == 0x77 && memory[0] == 0x77 && memory[MEMORY + 1] == 0x77);
 
   /* Books that are too small, and what does not go together. */
-  for (uint64_t bytes = 0; bytes < 20000; bytes += 97) {
+  for (uint64_t bytes = 0; bytes < 100000; bytes += bytes < 1000 ? 7 : 397) {
     pool = NULL;
     result = slicepool_buffer_pool_create_in(NULL, &config, books + 1, bytes, &pool);
     CHECK(result == SLICEPOOL_OK || result == SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY);

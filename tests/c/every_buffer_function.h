@@ -130,7 +130,7 @@ static void call_slicepool_buffer_pool_create(struct site *site) {
 
 static void call_slicepool_buffer_pool_create_in(struct site *site) {
   (void)site;
-  static unsigned char block[65536];
+  static unsigned char block[262144];
   slicepool_buffer_pool_config config = one_class(64, 10);
   slicepool_buffer_pool *pool = NULL;
   OK(slicepool_buffer_pool_create_in(NULL, &config, block, sizeof block, &pool));

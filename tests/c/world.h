@@ -283,7 +283,7 @@ static inline slicepool_result create_pool_with(void *config) {
 }
 
 static inline slicepool_result create_pool_in_with(void *config) {
-  static unsigned char block[65536];
+  static unsigned char block[262144];
   slicepool_buffer_pool *pool = NULL;
   slicepool_result result = slicepool_buffer_pool_create_in(NULL, config, block, sizeof block, &pool);
   CHECK((pool != NULL) == (result == SLICEPOOL_OK));
