@@ -110,7 +110,7 @@ impl<D: Device> Allocator<D> {
     }
 
     /// The device may have memory again.
-    pub(super) fn note_return(&self) {
+    pub(crate) fn note_return(&self) {
         self.returns.fetch_add(1, Ordering::Relaxed);
     }
 

@@ -4,6 +4,7 @@
 //! stripe permits it and sees to the books, a place is carved (from a new slab if need be), the buffer is created.
 //! Stripes permit as many buffers together as the class may have, so never more places are carved than that.
 
+use super::inner::Pages;
 use super::slot::{BufferId, Names, Slab, Slot};
 use super::stripe::{FREE, Leaf, Permit, ROOM, Stripe};
 use super::sync::{AtomicU32, Ordering};
@@ -13,7 +14,7 @@ use crate::canary::broken;
 use crate::device::Device;
 use crate::error::Error;
 use crate::metadata::{Array, HostMemory};
-use crate::slice::{Request, Slice};
+use crate::slice::Slice;
 use crate::sync::{Count, Lock, LockKind};
 use core::ptr::NonNull;
 
@@ -41,15 +42,13 @@ struct Carving {
     room: u32,
     /// Buffers that the slabs have room for, those of slabs just being taken included.
     reserved: u32,
-    /// Slabs just being taken.
-    growing: u32,
     /// Buffers of the next slab, unless the limit leaves fewer.
     step: u32,
 }
 
 pub(super) struct Class {
     /// Position among the classes.
-    index: u32,
+    pub(super) index: u32,
     pub(super) size_log2: u32,
     /// Buffers that the configuration allows.
     pub(super) configured: u32,
@@ -64,6 +63,10 @@ pub(super) struct Class {
     stripes: Array<Stripe>,
     slabs: Table<Slab>,
     carving: Lock<Carving>,
+    /// Slabs just being taken. Changed under the lock for carving.
+    growing: AtomicU32,
+    /// Buffers of a slab where the device and the limit have them.
+    slab: u32,
     pub(super) exhausted: Count,
     /// What caches that are gone have counted.
     pub(super) hits: Count,
@@ -106,12 +109,14 @@ impl Class {
             cache_capacity: plan.cache_capacity,
             stripe_bits: stripes.ilog2(),
             stripe_mask: stripes - 1,
-            names: Names::new(plan.size_log2, limit, plan.tag),
+            names: Names::new(plan.index, limit, plan.tag),
             pressure: AtomicU32::new(0),
             hints: Array::try_new(host, stripes, |_| Ok(AtomicU32::new(ROOM)))?,
             stripes: Array::try_new(host, stripes, |i| Ok(Stripe::new((limit - i).div_ceil(stripes), lock)))?,
             slabs: Table::new(limit, |_| 0),
-            carving: Lock::new(lock, Carving { room: NONE, reserved: 0, growing: 0, step }),
+            carving: Lock::new(lock, Carving { room: NONE, reserved: 0, step }),
+            growing: AtomicU32::new(0),
+            slab: step,
             exhausted: Count::new(),
             hits: Count::new(),
             refills: Count::new(),
@@ -137,13 +142,28 @@ impl Class {
         self.stripe(stripe).0.get(position).ok_or(Error::ForeignHandle)
     }
 
+    /// The first stripe whose hint says `what`, `from` stripes behind `home` or later, and where to look for the next.
+    #[inline(always)]
+    fn stripe_with(&self, what: u32, home: u32, mut from: u32) -> Option<(u32, u32)> {
+        while from <= self.stripe_mask {
+            let index = home.wrapping_add(from) & self.stripe_mask;
+            from += 1;
+            if self.stripe(index).1.load(Ordering::Relaxed) & what != 0 {
+                return Some((index, from));
+            }
+        }
+        None
+    }
+
     /// Stripes whose hint says `what`, beginning with `home`.
     #[inline(always)]
     fn stripes_with(&self, what: u32, home: u32) -> impl Iterator<Item = (&Stripe, &AtomicU32, u32)> {
-        let mask = self.stripe_mask;
-        (0..=mask).map(move |i| home.wrapping_add(i) & mask).filter_map(move |i| {
-            let (stripe, hint) = self.stripe(i);
-            (hint.load(Ordering::Relaxed) & what != 0).then_some((stripe, hint, i))
+        let mut from = 0;
+        core::iter::from_fn(move || {
+            let (index, next) = self.stripe_with(what, home, from)?;
+            from = next;
+            let (stripe, hint) = self.stripe(index);
+            Some((stripe, hint, index))
         })
     }
 
@@ -239,7 +259,7 @@ impl Class {
         &self,
         home: u32,
         allocator: &Allocator<D>,
-        align: u64,
+        pages: Pages,
         returned: impl FnOnce(u32),
     ) -> Result<Option<&Slot>, Error> {
         let host = allocator.options().memory;
@@ -249,7 +269,7 @@ impl Class {
                 Permit::Full => continue,
                 Permit::Closed => return Err(Error::Closed),
             }
-            return match self.carve(allocator, align) {
+            return match self.carve(allocator, pages) {
                 Ok((slab, place)) => {
                     let number = |position| position << self.stripe_bits | i;
                     let slot = stripe.create(hint, |at| Slot::new(&self.names, slab, place, number(at)));
@@ -267,7 +287,7 @@ impl Class {
 
     /// A place that no buffer has had.
     #[cold]
-    fn carve<D: Device>(&self, allocator: &Allocator<D>, align: u64) -> Result<(&Slab, u32), Error> {
+    fn carve<D: Device>(&self, allocator: &Allocator<D>, pages: Pages) -> Result<(&Slab, u32), Error> {
         let options = allocator.options();
         let mut attempt = 0;
         loop {
@@ -276,7 +296,8 @@ impl Class {
                 return Ok(place);
             }
             let left = effective(self.configured) - carving.reserved;
-            let waits = carving.growing != 0 && attempt < options.growth_wait_steps && options.lock.is_shared();
+            let growing = self.growing.load(Ordering::Relaxed);
+            let waits = growing != 0 && attempt < options.growth_wait_steps && options.lock.is_shared();
             if waits {
                 // What another call is just getting will most likely have room.
                 drop(carving);
@@ -291,10 +312,10 @@ impl Class {
                     size: self.size(),
                     limit: self.configured,
                     cached: 0,
-                    growths_in_flight: carving.growing,
+                    growths_in_flight: growing,
                 });
             }
-            if let Some(chunk) = self.slabs.missing(self.slabs.len() + carving.growing) {
+            if let Some(chunk) = self.slabs.missing(self.slabs.len() + growing) {
                 drop(carving);
                 let chunk = self.slabs.allocate(chunk, options.memory)?;
                 let carving = self.carving.lock();
@@ -304,9 +325,9 @@ impl Class {
                 continue;
             }
             carving.reserved += count;
-            carving.growing += 1;
+            self.growing.store(growing + 1, Ordering::Relaxed);
             drop(carving);
-            return self.grow(allocator, count, align);
+            return self.grow(allocator, count, pages);
         }
     }
 
@@ -323,29 +344,37 @@ impl Class {
 
     /// Takes a slab of `count` buffers from the device, which are reserved, or of fewer if the device has no more, and
     /// carves one.
-    fn grow<D: Device>(&self, allocator: &Allocator<D>, mut count: u32, align: u64) -> Result<(&Slab, u32), Error> {
+    fn grow<D: Device>(&self, allocator: &Allocator<D>, mut count: u32, pages: Pages) -> Result<(&Slab, u32), Error> {
         loop {
-            let taken = allocator.allocate(&Request::new(u64::from(count) << self.size_log2).aligned(align));
+            let taken = allocator.allocate(&pages.request(u64::from(count) << self.size_log2));
             let mut carving = self.carving.lock();
-            match taken {
+            let error = match taken {
                 Ok(memory) => {
-                    carving.growing -= 1;
+                    self.end_growth();
+                    // What was not to be had a while ago may be there again.
+                    carving.step = carving.step.max(count.saturating_mul(2).min(self.slab));
                     self.install(&mut carving, memory, count);
                     return self.carve_from_room(&mut carving).ok_or(Error::ForeignHandle);
                 }
-                Err(error) => {
-                    let smaller = count / 2;
-                    if smaller == 0 || !is_shortage(&error) {
-                        carving.growing -= 1;
-                        carving.reserved -= count;
-                        return Err(error);
-                    }
-                    carving.reserved -= count - smaller;
-                    carving.step = carving.step.min(smaller);
-                    count = smaller;
-                }
+                Err(error) => error,
+            };
+            if count == 1 || !is_shortage(&error) {
+                self.end_growth();
+                carving.reserved -= count;
+                return Err(error);
             }
+            carving.reserved -= count - count / 2;
+            count /= 2;
+            carving.step = carving.step.min(count);
+            drop(carving);
+            // That there is no memory for a larger slab does not say how long there is none for a smaller one.
+            allocator.note_return();
         }
+    }
+
+    /// The lock for carving is held.
+    fn end_growth(&self) {
+        self.growing.store(self.growing.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
     }
 
     /// Makes a slab part of the class. Its chunk of the table is there.
@@ -368,7 +397,7 @@ impl Class {
 
     /// Creates every buffer of the class, all in one piece, and parks them. For a pool that nobody else knows yet.
     #[cold]
-    pub(super) fn prefill<D: Device>(&self, allocator: &Allocator<D>, align: u64) -> Result<(), Error> {
+    pub(super) fn prefill<D: Device>(&self, allocator: &Allocator<D>, pages: Pages) -> Result<(), Error> {
         let host = allocator.options().memory;
         let limit = effective(self.configured);
         if limit != self.configured {
@@ -379,7 +408,7 @@ impl Class {
         }
         let bytes =
             u64::from(limit).checked_mul(self.size()).ok_or(Error::TooLarge { size: u64::MAX, limit: u64::MAX })?;
-        let memory = allocator.allocate(&Request::new(bytes).aligned(align))?;
+        let memory = allocator.allocate(&pages.request(bytes))?;
         let mut carving = self.carving.lock();
         carving.reserved = limit;
         self.install(&mut carving, memory, limit);
@@ -422,7 +451,7 @@ impl Class {
     }
 
     pub(super) fn growths_in_flight(&self) -> u32 {
-        self.carving.lock().growing
+        self.growing.load(Ordering::Relaxed)
     }
 
     pub(super) fn stripe_count(&self) -> u32 {
@@ -453,7 +482,7 @@ impl Class {
         if room > u64::from(carving.reserved) || carving.reserved > effective(self.configured) {
             return Err("slabs have more room than the class may have");
         }
-        if carving.growing == 0 && room != u64::from(carving.reserved) {
+        if self.growths_in_flight() == 0 && room != u64::from(carving.reserved) {
             return Err("room is reserved that no slab has");
         }
         drop(carving);

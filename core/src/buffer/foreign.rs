@@ -1,7 +1,8 @@
 //! What callers need to whom the compiler cannot give its word: the C library's side of [`BufferPool`].
 
+use super::inner::Inner;
 use super::sync::Ordering;
-use super::{BufferCache, BufferPool, Inner, RawBuffer};
+use super::{BufferCache, BufferPool, RawBuffer};
 use crate::allocator::LiveSlices;
 use crate::device::Device;
 use crate::error::Error;
@@ -39,11 +40,8 @@ impl<D: Device> BufferCache<D> {
     /// A buffer that the cache holds: what [`BufferCache::take`] does without flags, where it needs nothing from anybody else.
     #[inline(always)]
     pub fn take_cached(&mut self, size: usize) -> Option<RawBuffer> {
-        let (inner, node) = (self.inner(), self.node());
-        if node.epoch.get() != inner.epoch.load(Ordering::Relaxed) || size < inner.small {
-            return None;
-        }
-        // SAFETY: routes lead to lists, and slots live as long as the pool.
-        unsafe { Some(inner.raw(node.entry(inner.class_index(size)).hit()?.as_ref())) }
+        let slot = self.inner().front.take(Some(self.node()), size)?;
+        // SAFETY: slots live as long as the pool.
+        Some(RawBuffer::of(unsafe { slot.as_ref() }))
     }
 }

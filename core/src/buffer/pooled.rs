@@ -1,7 +1,7 @@
 //! Buffers in their owners' hands: [`PooledBuffer`], which goes back by itself, and [`RawBuffer`], which is named by its
 //! handle.
 
-use super::Inner;
+use super::inner::Inner;
 use super::slot::{BufferId, NO_CLASS, Slab, Slot};
 use crate::device::{Device, HostDevice};
 use crate::error::Error;
@@ -199,8 +199,7 @@ impl<D: Device> PooledBuffer<D> {
     #[inline]
     pub fn into_raw(self) -> RawBuffer {
         let this = ManuallyDrop::new(self);
-        // SAFETY: a buffer that is out keeps the pool alive.
-        this.slot().map_or(RawBuffer::EMPTY, |slot| unsafe { this.inner.as_ref() }.raw(slot))
+        this.slot().map_or(RawBuffer::EMPTY, RawBuffer::of)
     }
 }
 
@@ -286,6 +285,12 @@ pub struct RawBuffer {
 impl RawBuffer {
     pub(super) const EMPTY: Self =
         Self { id: None, memory: 0, offset: 0, capacity: 0, address: 0, mapped: ptr::null_mut() };
+
+    /// A buffer that the caller owns, by a handle that names it from now on.
+    #[inline(always)]
+    pub(super) fn of(slot: &Slot) -> Self {
+        Self::new(slot.issue(), slot)
+    }
 
     #[inline(always)]
     pub(super) fn new(id: BufferId, slot: &Slot) -> Self {

@@ -1,9 +1,17 @@
 //! What is known of one buffer, and the handles it is named by.
 //!
-//! A handle packs a generation, the number of the buffer in its class and the class. Every handle that comes back raises
-//! the generation, so it never matches again. The generation begins with a tag that no other class of the process has had
-//! (among the first 65,536); the bits are divided so that a class outlives its program: 2^58 handles, whatever its
+//! A handle names the class, the buffer's number in it and a generation. Every handle that comes back raises the
+//! generation, so it never matches again. Generations begin with a tag that no other class of the process has had (among the
+//! first 65,536), and are as long as the class's numbers leave room for: a class can give out 2^57 handles, whatever its
 //! limit. A buffer whose generation has gone all the way round is retired.
+//!
+//! ```text
+//!  63      58                               32                                0
+//! | class   | number | generation, high bits | generation, low bits   | is out |
+//! ```
+//!
+//! A slot has both halves ready. In the lower one bit 0 says whether a handle is out, so handing one out and taking it back
+//! both add 1 to it.
 
 use super::sync::{AtomicPtr, AtomicU32, Ordering};
 use crate::canary::broken;
@@ -33,83 +41,88 @@ impl BufferId {
         }
     }
 
-    /// The class that the handle names: the logarithm of its size, or [`UNTRACKED`].
+    /// Index of the class that the handle names, or [`UNTRACKED`].
     #[inline(always)]
     pub(super) fn class(self) -> u32 {
-        self.to_raw() as u32 & CLASS_MASK
+        self.high() >> CLASS_SHIFT
+    }
+
+    #[inline(always)]
+    fn high(self) -> u32 {
+        (self.to_raw() >> 32) as u32
+    }
+
+    #[inline(always)]
+    fn low(self) -> u32 {
+        self.to_raw() as u32
     }
 }
 
-const CLASS_BITS: u32 = 6;
-const CLASS_MASK: u32 = (1 << CLASS_BITS) - 1;
+/// Where the class is in the upper half of a handle.
+const CLASS_SHIFT: u32 = 26;
 
-/// In place of a class: buffers that belong to none. No class has buffers of 2^63 bytes.
-pub(super) const UNTRACKED: u32 = CLASS_MASK;
+/// In place of a class's index in handles: buffers that belong to none. There are 63 sizes at most.
+pub(super) const UNTRACKED: u32 = 63;
 
 /// How the handles of a class are made.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Names {
     class: u32,
-    number_bits: u32,
-    /// The first generation of every buffer. Not 0, and no generation is: so no handle is 0 either.
+    number_mask: u32,
+    /// Bits of the generation in the upper half.
+    high_bits: u32,
+    /// The first generation of every buffer.
     start: u64,
-    /// What the state of a slot is when it has gone around to that generation.
-    start_state: u32,
+    /// The lower half of a slot that has gone around to that generation.
+    start_low: u32,
 }
 
+/// Bits of the generation in the lower half.
+const LOW_BITS: u32 = 31;
+
 impl Names {
-    /// Handles of a class with numbers below `numbers`.
+    /// Handles of a class with numbers below `numbers`, at most 2^24.
     pub(super) fn new(class: u32, numbers: u32, tag: u16) -> Self {
         let number_bits = u32::BITS - numbers.saturating_sub(1).leading_zeros();
-        let names = Self { class, number_bits, start: 0, start_state: 0 };
-        let start = (u64::from(tag) << (names.generation_bits() - 16)).max(1);
-        Self { start, start_state: ((start & LOW_MASK) as u32) << 1, ..names }
+        let high_bits = CLASS_SHIFT - number_bits;
+        let start = u64::from(tag) << (LOW_BITS + high_bits - u16::BITS);
+        let number_mask = (1 << number_bits) - 1;
+        Self { class, number_mask, high_bits, start, start_low: (start as u32) << 1 }
     }
 
-    fn generation_bits(&self) -> u32 {
-        u64::BITS - CLASS_BITS - self.number_bits
-    }
-
-    #[inline(always)]
-    pub(super) fn pack(&self, generation: u64, number: u32) -> BufferId {
-        debug_assert!(generation != 0 && u64::from(number) >> self.number_bits == 0);
-        let id = (generation << self.number_bits | u64::from(number)) << CLASS_BITS | u64::from(self.class);
-        match NonZero::new(id) {
-            Some(id) => BufferId(id),
-            None => BufferId(NonZero::<u64>::MIN),
-        }
+    /// All bits of a generation.
+    fn mask(&self) -> u64 {
+        (1 << (LOW_BITS + self.high_bits)) - 1
     }
 
     #[inline(always)]
     pub(super) fn number(&self, id: BufferId) -> u32 {
-        (id.to_raw() >> CLASS_BITS) as u32 & ((1u64 << self.number_bits) - 1) as u32
+        (id.high() >> self.high_bits) & self.number_mask
     }
 
-    #[inline(always)]
-    pub(super) fn generation(&self, id: BufferId) -> u64 {
-        id.to_raw() >> CLASS_BITS >> self.number_bits
+    /// Both halves of a slot that is at a generation and has no handle out.
+    fn halves(&self, number: u32, generation: u64) -> (u32, u32) {
+        let high = (generation >> LOW_BITS) as u32;
+        (self.class << CLASS_SHIFT | number << self.high_bits | high, (generation as u32) << 1)
     }
 
-    pub(super) fn start(&self) -> u64 {
-        self.start
+    fn generation(&self, high: u32, low: u32) -> u64 {
+        (u64::from(high) << LOW_BITS | u64::from(low >> 1)) & self.mask()
     }
 
     /// The generation after this one; `None` if all have been used.
     fn next(&self, generation: u64) -> Option<u64> {
-        let mut next = (generation + 1) & (u64::MAX >> (u64::BITS - self.generation_bits()));
-        if next == 0 {
-            next = 1;
-        }
+        let next = (generation + 1) & self.mask();
         (next != self.start).then_some(next)
     }
 
-    /// What is wrong with a handle of `generation`, of a buffer that is at `now` and for which it does not count.
+    /// What is wrong with a handle that a slot with these halves does not have out.
     #[cold]
-    pub(super) fn refuse(&self, generation: u64, now: u64) -> Error {
+    fn refuse(&self, id: BufferId, high: u32, low: u32) -> Error {
         // Distances around the circle, which begins at `start`.
-        let mask = u64::MAX >> (u64::BITS - self.generation_bits());
-        let age = |generation: u64| generation.wrapping_sub(self.start) & mask;
-        if generation != 0 && age(generation) < age(now) { Error::StaleHandle } else { Error::ForeignHandle }
+        let age = |high, low| self.generation(high, low).wrapping_sub(self.start) & self.mask();
+        let was = id.low() & 1 == 1 && id.high() >> self.high_bits == high >> self.high_bits;
+        if was && age(id.high(), id.low()) < age(high, low) { Error::StaleHandle } else { Error::ForeignHandle }
     }
 }
 
@@ -136,12 +149,12 @@ pub(super) struct Slab {
 /// What is known of one buffer: half a cache line.
 ///
 /// A slot has one owner at a time: the lock of its stripe while it is free, a cache, or whoever holds the buffer.
-/// Everything but `state` and `high` is the owner's; a handle's check looks at these two of anybody's.
+/// Everything but the two halves of the handle is the owner's; a handle's check looks at these of anybody's.
 #[repr(C)]
 pub(super) struct Slot {
-    /// The low 31 bits of the generation and, in bit 0, whether a handle of that generation is out.
-    state: AtomicU32,
-    /// The other bits of the generation.
+    /// The lower half of the next handle, without bit 0, or of the one that is out.
+    low: AtomicU32,
+    /// The upper half.
     high: AtomicU32,
     /// The slot below it in its cache. The owner's.
     pub(super) next: AtomicPtr<Slot>,
@@ -165,21 +178,11 @@ pub(super) enum Claimed {
     Worn,
 }
 
-const LOW_BITS: u32 = 31;
-const LOW_MASK: u64 = (1 << LOW_BITS) - 1;
-
 impl Slot {
     pub(super) fn new(names: &Names, slab: *const Slab, place: u32, number: u32) -> Self {
-        let slot = Self {
-            state: AtomicU32::new(0),
-            high: AtomicU32::new(0),
-            next: AtomicPtr::new(ptr::null_mut()),
-            slab,
-            place,
-            number,
-        };
-        slot.set_generation(names.start());
-        slot
+        let (high, low) = names.halves(number, names.start);
+        let next = AtomicPtr::new(ptr::null_mut());
+        Self { low: AtomicU32::new(low), high: AtomicU32::new(high), next, slab, place, number }
     }
 
     /// Moves the slot to another slab. Its owner does that.
@@ -187,14 +190,10 @@ impl Slot {
         self.slab = slab;
     }
 
-    fn set_generation(&self, generation: u64) {
-        self.high.store((generation >> LOW_BITS) as u32, Ordering::Relaxed);
-        self.state.store(((generation & LOW_MASK) as u32) << 1, Ordering::Relaxed);
-    }
-
-    fn generation(&self) -> u64 {
-        let low = self.state.load(Ordering::Relaxed) >> 1;
-        u64::from(self.high.load(Ordering::Relaxed)) << LOW_BITS | u64::from(low)
+    fn set_generation(&self, names: &Names, generation: u64) {
+        let (high, low) = names.halves(self.number, generation);
+        self.high.store(high, Ordering::Relaxed);
+        self.low.store(low, Ordering::Relaxed);
     }
 
     #[inline(always)]
@@ -219,54 +218,58 @@ impl Slot {
 
     /// A handle for the buffer. The caller owns it and gives that up with this.
     #[inline(always)]
-    pub(super) fn issue(&self, names: &Names) -> BufferId {
-        let state = self.state.load(Ordering::Relaxed);
-        debug_assert!(state & 1 == 0, "a buffer was handed out twice");
+    pub(super) fn issue(&self) -> BufferId {
+        let low = self.low.load(Ordering::Relaxed);
+        debug_assert!(low & 1 == 0, "a buffer was handed out twice");
         // Whoever brings the handle back got it from the caller, who has to take care of the order.
-        self.state.store(state | 1, Ordering::Relaxed);
-        let generation = u64::from(self.high.load(Ordering::Relaxed)) << LOW_BITS | u64::from(state >> 1);
-        names.pack(generation, self.number)
+        self.low.store(low | 1, Ordering::Relaxed);
+        let id = u64::from(self.high.load(Ordering::Relaxed)) << 32 | u64::from(low | 1);
+        // SAFETY: bit 0 is set.
+        BufferId(unsafe { NonZero::new_unchecked(id) })
     }
 
     /// Takes the buffer over from whoever holds the handle. Of several threads with one handle one succeeds.
     #[inline(always)]
     pub(super) fn claim(&self, names: &Names, id: BufferId) -> Result<Claimed, Error> {
-        let generation = names.generation(id);
-        // The low bits, shifted past bit 0.
-        let free = (generation as u32).wrapping_shl(1);
-        let after = free.wrapping_add(2);
-        // The high bits change only by who has claimed the last low generation; 2^31 handles would have to come and go
-        // between these two looks for another one to match.
-        if broken("buffer_claim") && self.state.load(Ordering::Relaxed) == free | 1 {
-            self.state.store(after, Ordering::Relaxed);
+        let (high, low) = (id.high(), id.low());
+        let free = low.wrapping_add(1);
+        if broken("buffer_claim") && self.low.load(Ordering::Relaxed) == low {
+            self.low.store(free, Ordering::Relaxed);
             return Ok(Claimed::Yes);
         }
-        let same = u64::from(self.high.load(Ordering::Relaxed)) == generation >> LOW_BITS
-            && (self.state.compare_exchange(free | 1, after, Ordering::AcqRel, Ordering::Relaxed)).is_ok();
+        // The high bits change only by who has claimed the last low generation; 2^31 handles would have to come and go
+        // between these two looks for another one to match.
+        let same = low & 1 == 1
+            && self.high.load(Ordering::Relaxed) == high
+            && (self.low.compare_exchange(low, free, Ordering::AcqRel, Ordering::Relaxed)).is_ok();
         if !same {
-            return Err(names.refuse(generation, self.generation()));
+            return Err(self.refuse(names, id));
         }
-        if after == 0 || after == names.start_state {
-            return Ok(self.turn(names, generation));
+        if free == 0 || free == names.start_low {
+            return Ok(self.turn(names, id));
         }
         Ok(Claimed::Yes)
     }
 
     /// What an owner does whose generation may be the last one with these high bits, or the last of all.
     #[cold]
-    fn turn(&self, names: &Names, generation: u64) -> Claimed {
-        let next = names.next(generation);
-        self.set_generation(next.unwrap_or(names.start()));
+    fn turn(&self, names: &Names, id: BufferId) -> Claimed {
+        let next = names.next(names.generation(id.high(), id.low()));
+        self.set_generation(names, next.unwrap_or(names.start));
         if next.is_some() { Claimed::Yes } else { Claimed::Worn }
+    }
+
+    #[cold]
+    fn refuse(&self, names: &Names, id: BufferId) -> Error {
+        names.refuse(id, self.high.load(Ordering::Relaxed), self.low.load(Ordering::Relaxed))
     }
 
     /// Whether a handle names the buffer as it is now.
     pub(super) fn is_out(&self, names: &Names, id: BufferId) -> Result<(), Error> {
-        let generation = names.generation(id);
-        if self.generation() == generation && self.state.load(Ordering::Relaxed) & 1 == 1 {
-            return Ok(());
-        }
-        Err(names.refuse(generation, self.generation()))
+        let is_out = id.low() & 1 == 1
+            && self.high.load(Ordering::Relaxed) == id.high()
+            && self.low.load(Ordering::Relaxed) == id.low();
+        if is_out { Ok(()) } else { Err(self.refuse(names, id)) }
     }
 }
 
@@ -279,15 +282,19 @@ mod tests {
     }
 
     #[test]
-    fn a_handle_gives_back_what_was_packed() {
+    fn a_handle_names_its_class_and_number_whatever_the_generation() {
         for numbers in [1, 2, 3, 64, 65, 4096, 1 << 24] {
             for class in [0, 10, 62, UNTRACKED] {
                 let names = Names::new(class, numbers, 0xABCD);
                 for number in [0, numbers / 2, numbers - 1] {
-                    for generation in [names.start(), 1, u64::MAX >> (64 - names.generation_bits())] {
-                        let id = names.pack(generation, number);
-                        assert_eq!((id.class(), names.number(id), names.generation(id)), (class, number, generation));
+                    for generation in [names.start, 0, 1, names.mask()] {
+                        let slot = Slot::new(&names, ptr::null(), 0, number);
+                        slot.set_generation(&names, generation);
+                        let id = slot.issue();
+                        assert_eq!((id.class(), names.number(id)), (class, number));
+                        assert_eq!(names.generation(id.high(), id.low()), generation);
                         assert_eq!(BufferId::from_raw(id.to_raw()), Some(id));
+                        assert_eq!(slot.is_out(&names, id), Ok(()));
                     }
                 }
             }
@@ -299,35 +306,41 @@ mod tests {
     fn a_handle_counts_once() {
         let names = Names::new(3, 64, 7);
         let slot = slot(&names);
-        let first = slot.issue(&names);
+        let first = slot.issue();
         assert!(slot.claim(&names, first).is_ok());
         assert_eq!(slot.claim(&names, first).err(), Some(Error::StaleHandle));
-        let second = slot.issue(&names);
-        assert_ne!(first, second);
+        assert_eq!(slot.is_out(&names, first), Err(Error::StaleHandle));
+        // The one that would come next has never been given out, nor has any that says it is not out.
+        let next = BufferId::from_raw(first.to_raw() + 2).unwrap();
+        assert_eq!(slot.claim(&names, next).err(), Some(Error::ForeignHandle));
+        let free = BufferId::from_raw(first.to_raw() + 1).unwrap();
+        assert_eq!(slot.claim(&names, free).err(), Some(Error::ForeignHandle));
+        assert_eq!(slot.issue(), next);
         assert_eq!(slot.claim(&names, first).err(), Some(Error::StaleHandle));
-        assert!(slot.claim(&names, second).is_ok());
-        // The one that would come next has never been given out.
-        let third = names.pack(names.generation(second) + 1, 5);
-        assert_eq!(slot.claim(&names, third).err(), Some(Error::ForeignHandle));
-        assert_eq!(slot.claim(&names, Names::new(3, 64, 8).pack(8 << 36, 5)).err(), Some(Error::ForeignHandle));
+        let foreign = Slot::new(&Names::new(3, 64, 8), ptr::null(), 0, 5).issue();
+        assert_eq!(slot.claim(&names, foreign).err(), Some(Error::ForeignHandle));
+        assert!(slot.claim(&names, next).is_ok());
     }
 
     #[test]
     fn generations_carry_into_their_high_bits_and_around_and_end_where_they_began() {
-        let names = Names::new(3, 64, u16::MAX);
-        let last = u64::MAX >> (64 - names.generation_bits());
-        for (from, to) in [(LOW_MASK, LOW_MASK + 1), (5 << LOW_BITS | LOW_MASK, 6 << LOW_BITS), (last, 1)] {
-            let slot = slot(&names);
-            slot.set_generation(from);
-            let id = slot.issue(&names);
-            assert!(matches!(slot.claim(&names, id), Ok(Claimed::Yes)));
-            assert_eq!(slot.generation(), to);
-            assert_eq!(slot.claim(&names, id).err(), Some(Error::StaleHandle));
+        for (numbers, tag) in [(64, u16::MAX), (1 << 24, 0xABCD), (1, 1)] {
+            let names = Names::new(3, numbers, tag);
+            let low = (1 << LOW_BITS) - 1;
+            for (from, to) in [(low, low + 1), (1 << LOW_BITS | low, 2 << LOW_BITS), (names.mask(), 0)] {
+                let slot = Slot::new(&names, ptr::null(), 0, 0);
+                slot.set_generation(&names, from);
+                let id = slot.issue();
+                assert!(matches!(slot.claim(&names, id), Ok(Claimed::Yes)), "{numbers} {from:#x}");
+                let now = slot.issue();
+                assert_eq!(names.generation(now.high(), now.low()), to & names.mask());
+                assert_eq!((now.class(), names.number(now)), (3, 0));
+            }
+            let slot = Slot::new(&names, ptr::null(), 0, 0);
+            slot.set_generation(&names, names.start.wrapping_sub(1) & names.mask());
+            let id = slot.issue();
+            assert!(matches!(slot.claim(&names, id), Ok(Claimed::Worn)));
         }
-        let slot = slot(&names);
-        slot.set_generation(names.start() - 1);
-        let id = slot.issue(&names);
-        assert!(matches!(slot.claim(&names, id), Ok(Claimed::Worn)));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What a pool says of itself.
 
-use super::{BufferPool, Inner};
+use super::BufferPool;
+use super::inner::Inner;
 use crate::device::Device;
 use core::num::NonZeroUsize;
 use core::ops::Add;
@@ -83,7 +84,7 @@ impl<D: Device> BufferPool<D> {
         let classes = inner.classes.iter().map(super::class::Class::bytes).fold(0, u64::add);
         let caches = inner.caches.lock().count;
         let node = size_of::<super::cache::Node>() as u64
-            + u64::from(inner.classes.len()) * size_of::<super::cache::Entry>() as u64;
+            + u64::from(inner.classes.len() + 1) * size_of::<super::cache::Entry>() as u64;
         BufferPoolStatistics {
             classes: inner.classes.len(),
             caches,

@@ -5,8 +5,9 @@
 //! variable without a destructor: looking it up costs two loads. A cache is an owner of its pool's books, so no other pool
 //! can have its address.
 
+use super::BufferCache;
 use super::cache::Node;
-use super::{BufferCache, Inner};
+use super::inner::Inner;
 use crate::device::Device;
 use core::cell::{Cell, RefCell, RefMut};
 use core::mem::ManuallyDrop;
