@@ -2444,19 +2444,23 @@ uint32_t slicepool_sizeof_space_statistics(void);
 #define SLICEPOOL_BUFFER_POOL_EXTERNALLY_SYNCHRONIZED 2
 
 /**
- * How a buffer pool is made: size classes, a limit for each, and how threads share the buffers. All zero but `struct_size` is
- * a good start.
+ * How a buffer pool is made: size classes, a limit for each, and how threads share the buffers. All zero but
+ * `struct_size` is a good start.
  *
- * Classes have powers of two as sizes and need not be contiguous; a request goes to the smallest that fits. Fill in the fields,
- * or have the functions below do it: each changes a config in place, those that fail leave it as it is, and the details of
- * a failure go to `failure`. Those that shape the classes take them as the one before left them, so their order matters.
+ * Classes have powers of two as sizes and need not be contiguous; a request goes to the smallest that fits. Fill in
+ * the fields, or have the functions below do it: each changes a config in place, those that fail leave it as it is,
+ * and the details of a failure go to `failure`. Those that shape the classes take them as the one before left them, so
+ * their order matters.
  */
 typedef struct slicepool_buffer_pool_config {
   /** sizeof(slicepool_buffer_pool_config), set by the caller. */
   uint32_t struct_size;
   /** SLICEPOOL_BUFFER_POOL_ flags. */
   uint32_t flags;
-  /** Requests of fewer bytes do not use the classes if they have SLICEPOOL_BUFFER_UNTRACKED. At most the smallest class. */
+  /**
+   * Requests of fewer bytes do not use the classes if they have SLICEPOOL_BUFFER_UNTRACKED. At most the smallest
+   * class.
+   */
   uint64_t pool_min_size;
   /** Every buffer lies at a multiple of this power of two, at most the smallest class; 0: 1. */
   uint64_t alignment;
@@ -2466,15 +2470,15 @@ typedef struct slicepool_buffer_pool_config {
    */
   uint64_t parallelism;
   /**
-   * Free buffers of each class that a cache keeps at most, or all that a smaller class has. 0: half of the class, divided by
-   * parallelism; UINT64_MAX: none.
+   * Free buffers of each class that a cache keeps at most, or all that a smaller class has. 0: half of the class,
+   * divided by parallelism; UINT64_MAX: none.
    */
   uint64_t max_thread_cache_capacity;
   /** The largest page the device gives out; 0: no limit. */
   uint64_t max_page;
   /**
-   * Every page is asked for at a multiple of this power of two, or of `alignment` if that is more; 0: 4096, or 64 for host
-   * memory.
+   * Every page is asked for at a multiple of this power of two, or of `alignment` if that is more; 0: 4096, or 64
+   * for host memory.
    */
   uint64_t page_alignment;
   /** Bytes that the pool may hold from the device, pages that are just being taken included; 0: as many as it gives. */
@@ -2482,21 +2486,21 @@ typedef struct slicepool_buffer_pool_config {
   /** Bytes of `memory`; otherwise 0. */
   uint64_t memory_bytes;
   /**
-   * limits[i]: how many buffers of 2^i bytes there may be at a time; 0: the class is not enabled. If none is, the classes are
-   * those of slicepool_buffer_pool_config_for_network().
+   * `limits[i]`: how many buffers of 2^i bytes there may be at a time; 0: the class is not enabled. If none is, the
+   * classes are those of slicepool_buffer_pool_config_for_network().
    */
   uint32_t limits[64];
   /** Pages that the pool may hold, counted as for max_bytes; 0: any number. */
   uint32_t max_pages;
   /**
-   * Back-off steps for which a request waits for a page that another call is just getting, before it gets its own; 0: 32. As
-   * slicepool_allocator_config.growth_wait_steps.
+   * Back-off steps for which a request waits for a page that another call is just getting, before it gets its own;
+   * 0: 32. As slicepool_allocator_config.growth_wait_steps.
    */
   uint32_t growth_wait_steps;
   /**
-   * The block of memory that buffers lie in, at any address: a static array, a registered region. The pool's own until it is
-   * destroyed or abandoned; fewer than 300 bytes at its start are not used for buffers. NULL: buffers lie in memory of the
-   * device.
+   * The block of memory that buffers lie in, at any address: a static array, a registered region. The pool's own
+   * until it is destroyed or abandoned; fewer than 300 bytes at its start are not used for buffers. NULL: buffers
+   * lie in memory of the device.
    */
   void *memory;
   /** Host memory for the books, and lock; NULL: the C library's memory, and a spin lock that yields. */
@@ -2517,13 +2521,14 @@ typedef struct slicepool_buffer_pool_config {
  *
  * @return SLICEPOOL_ERROR_INVALID_ARGUMENT, SLICEPOOL_ERROR_VERSION_MISMATCH
  *
- * Threads: one at a time per config, as with all these functions. Cost: constant, as with all of them but where it is said.
+ * Threads: one at a time per config, as with all these functions. Cost: constant, as with all of them but where it is
+ * said.
  */
 slicepool_result slicepool_buffer_pool_config_for_network(struct slicepool_buffer_pool_config *config);
 
 /**
- * For storage: classes from one page of the machine's memory (4 KiB where that is not known) to 8 MiB with 64 buffers each;
- * otherwise like slicepool_buffer_pool_config_for_network().
+ * For storage: classes from one page of the machine's memory (4 KiB where that is not known) to 8 MiB with 64 buffers
+ * each; otherwise like slicepool_buffer_pool_config_for_network().
  *
  * @return as slicepool_buffer_pool_config_for_network()
  */
@@ -2553,8 +2558,8 @@ slicepool_result slicepool_buffer_pool_config_with_pool_min_size(struct slicepoo
  * @param min_size     bytes of the smallest class, a power of two
  * @param max_size     bytes of the largest class, a power of two, not below min_size
  * @param max_buffers  limit of each; not 0
- * @return SLICEPOOL_ERROR_INVALID_ARGUMENT with the field "size" for a size that is none (`limit` is the largest there is, if
- *         it is too large), "max_size" for a range that is reversed (`limit` is min_size), "max_buffers"
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT with the field "size" for a size that is none (`limit` is the largest there
+ *         is, if it is too large), "max_size" for a range that is reversed (`limit` is min_size), "max_buffers"
  */
 slicepool_result slicepool_buffer_pool_config_with_size_class_range(struct slicepool_buffer_pool_config *config,
                                                                     uint64_t min_size,
@@ -2567,8 +2572,8 @@ slicepool_result slicepool_buffer_pool_config_with_size_class_range(struct slice
  * @param sizes        `count` numbers of bytes in any order, powers of two, each of them once
  * @param max_buffers  `count` limits, none of them 0
  * @param count        at least 1
- * @return SLICEPOOL_ERROR_INVALID_ARGUMENT with the field "size" for a size that is none or occurs twice, "max_buffers", or
- *         "classes" if there is none; `index` tells which class is to blame
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT with the field "size" for a size that is none or occurs twice,
+ *         "max_buffers", or "classes" if there is none; `index` tells which class is to blame
  *
  * Cost: one look at each class.
  */
@@ -2607,27 +2612,28 @@ slicepool_result slicepool_buffer_pool_config_with_max_per_class(struct slicepoo
                                                                  uint32_t max_buffers);
 
 /**
- * Gives every class about as many bytes: bytes / size buffers, rounded down, and at least one. The bytes are not remembered.
+ * Gives every class about as many bytes: bytes / size buffers, rounded down, and at least one. The bytes are not
+ * remembered.
  *
  * @param bytes  not 0
- * @return SLICEPOOL_ERROR_INVALID_ARGUMENT with the field "bytes"; if they are more than 2^32 - 1 buffers of a class, `size` is
- *         that of the smallest one and `limit` is 2^32 - 1
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT with the field "bytes"; if they are more than 2^32 - 1 buffers of a class,
+ *         `size` is that of the smallest one and `limit` is 2^32 - 1
  */
 slicepool_result slicepool_buffer_pool_config_with_bytes_per_class(struct slicepool_buffer_pool_config *config,
                                                                    uint64_t bytes);
 
 /**
- * Scales all limits by one factor, up or down: the greatest for which slicepool_buffer_pool_config_max_tracked_bytes() stays
- * within the budget.
+ * Scales all limits by one factor, up or down: the greatest for which slicepool_buffer_pool_config_max_tracked_bytes()
+ * stays within the budget.
  *
- * A limit becomes what it was times the factor, rounded down, and at least 1: no class is lost, and limits that step together
- * may leave some of the budget unused. The budget is not remembered; asked again, it scales the scaled limits, which may
- * differ.
+ * A limit becomes what it was times the factor, rounded down, and at least 1: no class is lost, and limits that step
+ * together may leave some of the budget unused. The budget is not remembered; asked again, it scales the scaled
+ * limits, which may differ.
  *
  * @param budget  bytes
- * @return SLICEPOOL_ERROR_INVALID_ARGUMENT with the field "budget". If that is less than one buffer of every class, `limit` is
- *         the least that would do, and so above `value`. If it has room for more than 2^32 - 1 buffers of a class, `size` is
- *         that of the class and `limit` is 2^32 - 1, below `value`
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT with the field "budget". If that is less than one buffer of every class,
+ *         `limit` is the least that would do, and so above `value`. If it has room for more than 2^32 - 1 buffers of a
+ *         class, `size` is that of the class and `limit` is 2^32 - 1, below `value`
  *
  * Cost: at most 32 steps for each two classes.
  */
@@ -2644,10 +2650,11 @@ slicepool_result slicepool_buffer_pool_config_with_parallelism(struct slicepool_
                                                                uint64_t parallelism);
 
 /**
- * Sets max_thread_cache_capacity: free buffers of each class that a cache keeps at most, or all that a smaller class has.
+ * Sets max_thread_cache_capacity: free buffers of each class that a cache keeps at most, or all that a smaller class
+ * has.
  *
- * Buffers in a cache serve its own thread only, until they spill or the cache is flushed: a large one favours reuse by the same
- * thread, a small one other threads and less memory.
+ * Buffers in a cache serve its own thread only, until they spill or the cache is flushed: a large one favours reuse by
+ * the same thread, a small one other threads and less memory.
  *
  * @param capacity  not 0
  * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
@@ -2690,9 +2697,9 @@ uint32_t slicepool_sizeof_buffer_pool_config(void);
 /**
  * What creating a pool checks of classes, alignment and pool_min_size, which may be set in any order.
  *
- * @return SLICEPOOL_ERROR_INVALID_ARGUMENT with the first of the fields "alignment" (no power of two: `limit` is 0; above the
- *         smallest class: `limit` is that) and "pool_min_size" (above the smallest class, which `limit` tells); or "size" for a
- *         class that cannot be addressed
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT with the first of the fields "alignment" (no power of two: `limit` is 0;
+ *         above the smallest class: `limit` is that) and "pool_min_size" (above the smallest class, which `limit`
+ *         tells); or "size" for a class that cannot be addressed
  */
 slicepool_result slicepool_buffer_pool_config_check(const slicepool_buffer_pool_config *config);
 
@@ -2770,8 +2777,8 @@ slicepool_result slicepool_buffer_pool_config_cache_capacity(const slicepool_buf
                                                              uint32_t *capacity);
 
 /**
- * Stripes of the freelist of a class with this limit: one for each expected thread and at least 8, but no more than 4,096 or
- * than there are buffers, and a power of two.
+ * Stripes of the freelist of a class with this limit: one for each expected thread and at least 8, but no more than
+ * 4,096 or than there are buffers, and a power of two.
  *
  * @param max_buffers  the limit; not 0
  * @param stripes      set on success
@@ -2788,25 +2795,25 @@ slicepool_result slicepool_buffer_pool_config_stripes(const slicepool_buffer_poo
 /**
  * A fixed-capacity pool of aligned, recyclable buffers with a hard ceiling, for I/O, DMA and registered memory.
  *
- * It has classes of power-of-two sizes, each with its own limit. A request is served by the smallest class that fits, and by
- * no other. Memory comes from the device in slabs of at most 256 KiB, or one buffer if that is larger, as buffers are first
- * needed, or all at once (SLICEPOOL_BUFFER_POOL_PREFILL), and stays until the pool is closed. Nothing lies in that memory but
- * buffers. The books grow with the buffers that were created, not with the limits.
+ * It has classes of power-of-two sizes, each with its own limit. A request is served by the smallest class that fits,
+ * and by no other. Memory comes from the device in slabs of at most 256 KiB, or one buffer if that is larger, as
+ * buffers are first needed, or all at once (SLICEPOOL_BUFFER_POOL_PREFILL), and stays until the pool is closed.
+ * Nothing lies in that memory but buffers. The books grow with the buffers that were created, not with the limits.
  */
 typedef struct slicepool_buffer_pool slicepool_buffer_pool;
 
 /**
  * Creates a buffer pool. Takes nothing from the device yet, unless it is prefilled.
  *
- * @param device  copied; its user_data must stay valid until the pool is gone. NULL: buffers lie in config->memory or, without
- *                that, in the C library's memory
+ * @param device  copied; its user_data must stay valid until the pool is gone. NULL: buffers lie in config->memory or,
+ *                without that, in the C library's memory
  * @param config  copied with all it points to; may be NULL for the defaults
  * @param pool    set on success; to be destroyed or abandoned by the caller
- * @return SLICEPOOL_ERROR_INVALID_ARGUMENT (config->failure names the field, as slicepool_buffer_pool_config_check() does;
- *         "memory" for a block beside a device; "size" for a class whose buffers are larger than max_page),
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT (config->failure names the field, as slicepool_buffer_pool_config_check()
+ *         does; "memory" for a block beside a device; "size" for a class whose buffers are larger than max_page),
  *         SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY, SLICEPOOL_ERROR_VERSION_MISMATCH. If it is to be prefilled, what
- *         slicepool_buffer_acquire() answers where a buffer has to be created, with the field "prefill" and the bytes of the
- *         class's buffers as `value`; the device and the host have everything back then
+ *         slicepool_buffer_acquire() answers where a buffer has to be created, with the field "prefill" and the bytes
+ *         of the class's buffers as `value`; the device and the host have everything back then
  *
  * Threads: any. Cost: a few host allocations per class; prefilled, one device call and a look at each buffer besides.
  */
@@ -2815,20 +2822,21 @@ slicepool_result slicepool_buffer_pool_create(const slicepool_device *device,
                                               struct slicepool_buffer_pool **pool);
 
 /**
- * Creates a buffer pool all of whose bookkeeping, that of its caches, and itself, lives in a block of memory that the caller
- * provides. It never asks for more: when the block is full, calls answer SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY. Buffers do not lie
- * in that block: for them there is config->memory.
+ * Creates a buffer pool all of whose bookkeeping, that of its caches, and itself, lives in a block of memory that the
+ * caller provides. It never asks for more: when the block is full, calls answer SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY.
+ * Buffers do not lie in that block: for them there is config->memory.
  *
- * What a pool needs depends on its classes, their stripes and its caches, some KiB for each, and grows with the buffers it
- * creates, by about 40 bytes for each; slicepool_buffer_pool_statistics.metadata_bytes tells, and a block wants some more
- * than that.
+ * What a pool needs depends on its classes, their stripes and its caches, some KiB for each, and grows with the
+ * buffers it creates, by about 40 bytes for each; slicepool_buffer_pool_statistics.metadata_bytes tells, and a block
+ * wants some more than that.
  *
  * @param device  as for slicepool_buffer_pool_create()
  * @param config  as for slicepool_buffer_pool_create(); its host must not have `allocate`
  * @param memory  at any address; the library's own until the pool is destroyed or abandoned, then the caller's again
  * @param bytes   of the block
  * @param pool    set on success; lies in the block
- * @return as slicepool_buffer_pool_create(); SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY if the block is too small even for that
+ * @return as slicepool_buffer_pool_create(); SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY if the block is too small even for
+ *         that
  *
  * Threads: any. Cost: as slicepool_buffer_pool_create(), without host allocations.
  */
@@ -2839,9 +2847,9 @@ slicepool_result slicepool_buffer_pool_create_in(const slicepool_device *device,
                                                  struct slicepool_buffer_pool **pool);
 
 /**
- * Hands out nothing any more. Caches give back what they hold the next time they are used, or when they are destroyed. When the
- * last buffer is back, the device gets all memory back, from the thread that brought it, also long after this has returned.
- * Buffers that are out stay as they are. Closing a pool twice is no error. It is still to be destroyed.
+ * Hands out nothing any more. Caches give back what they hold the next time they are used, or when they are destroyed.
+ * When the last buffer is back, the device gets all memory back, from the thread that brought it, also long after this
+ * has returned. Buffers that are out stay as they are. Closing a pool twice is no error. It is still to be destroyed.
  *
  * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
  *
@@ -2853,12 +2861,13 @@ slicepool_result slicepool_buffer_pool_close(struct slicepool_buffer_pool *pool)
  * Closes the pool, gives all memory back to the device and frees the pool. No callback comes after this returns.
  *
  * @param pool     not used by anybody else any more, unless the call fails
- * @param flags    SLICEPOOL_DESTROY_FORCE: also if buffers are out, which nobody may use any more, or the device refuses
- *                 to take memory back
+ * @param flags    SLICEPOOL_DESTROY_FORCE: also if buffers are out, which nobody may use any more, or the device
+ *                 refuses to take memory back
  * @param failure  may be NULL; `live` tells how many buffers are out, `in_flight` how many caches there are
- * @return SLICEPOOL_ERROR_BUSY while buffers are out or there are caches (with FORCE only the caches count), or a callback of
- *         this pool is running (so from within one, FORCE or not); nothing has changed then. SLICEPOOL_ERROR_DEVICE_FAILED if
- *         the device refuses to take memory back: the pool is closed then, and can be destroyed again
+ * @return SLICEPOOL_ERROR_BUSY while buffers are out or there are caches (with FORCE only the caches count), or a
+ *         callback of this pool is running (so from within one, FORCE or not); nothing has changed then.
+ *         SLICEPOOL_ERROR_DEVICE_FAILED if the device refuses to take memory back: the pool is closed then, and can be
+ *         destroyed again
  *
  * Threads: exclusive. Cost: one device call a slab.
  */
@@ -2867,8 +2876,8 @@ slicepool_result slicepool_buffer_pool_destroy(struct slicepool_buffer_pool *poo
                                                slicepool_failure *failure);
 
 /**
- * Frees the pool's host memory without a word to the device: for process exit, a lost device, or a forked child, which may
- * call nothing else of its parent's pools.
+ * Frees the pool's host memory without a word to the device: for process exit, a lost device, or a forked child, which
+ * may call nothing else of its parent's pools.
  *
  * @param pool   not used by anybody else any more, and neither are its buffers, unless the call fails
  * @param flags  SLICEPOOL_ABANDON_FORKED in a forked child, where host memory of the pool's caches is lost
@@ -2897,9 +2906,10 @@ slicepool_result slicepool_buffer_pool_user_data(struct slicepool_buffer_pool *p
 /**
  * Buffers that one thread keeps for itself: what it releases is what it gets next, without a lock.
  *
- * Made for a thread, a task or a core, which alone uses it. When it has no buffer of a class, it gets half its capacity from
- * the class at once; when it is full, half of it goes back. Others cannot have meanwhile what it holds; a request that finds
- * its class exhausted has every cache give back what it holds of the class the next time it is used.
+ * Made for a thread, a task or a core, which alone uses it. When it has no buffer of a class, it gets half its
+ * capacity from the class at once; when it is full, half of it goes back. Others cannot have meanwhile what it holds;
+ * a request that finds its class exhausted has every cache give back what it holds of the class the next time it is
+ * used.
  */
 typedef struct slicepool_buffer_cache slicepool_buffer_cache;
 
@@ -2919,15 +2929,16 @@ slicepool_result slicepool_buffer_cache_create(slicepool_buffer_pool *pool,
  *
  * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
  *
- * Threads: one at a time per cache. Cost: in proportion to the buffers; if the pool is closed and nothing else is out, one
- * device call a slab.
+ * Threads: one at a time per cache. Cost: in proportion to the buffers; if the pool is closed and nothing else is out,
+ * one device call a slab.
  */
 slicepool_result slicepool_buffer_cache_flush(struct slicepool_buffer_cache *cache);
 
 /**
  * Gives back all buffers that the cache holds, and frees it. Its pool may have been closed. NULL is an error.
  *
- * @return SLICEPOOL_ERROR_BUSY from within a callback that a call with this cache runs; SLICEPOOL_ERROR_INVALID_ARGUMENT
+ * @return SLICEPOOL_ERROR_BUSY from within a callback that a call with this cache runs;
+ *         SLICEPOOL_ERROR_INVALID_ARGUMENT
  *
  * Threads: exclusive. Cost: as slicepool_buffer_cache_flush(), and three host deallocations.
  */
@@ -2938,14 +2949,15 @@ slicepool_result slicepool_buffer_cache_destroy(struct slicepool_buffer_cache *c
  * -------------------------------------------------------------------------------------------------------------------- */
 
 /**
- * The bytes asked for are zero; what is behind them is not looked at. Where the CPU sees the memory it is filled by the CPU,
- * otherwise by the device's callback `fill`, which gets a size that is a multiple of 4, and must be done when it returns.
+ * The bytes asked for are zero; what is behind them is not looked at. Where the CPU sees the memory it is filled by
+ * the CPU, otherwise by the device's callback `fill`, which gets a size that is a multiple of 4, and must be done when
+ * it returns.
  */
 #define SLICEPOOL_BUFFER_ZERO 1
 
 /**
- * If the classes refuse, or the request is below pool_min_size: a buffer of exactly that many bytes that belongs to no class. It
- * is a page of the device's of its own, beyond the pool's ceiling, and goes back when it is released.
+ * If the classes refuse, or the request is below pool_min_size: a buffer of exactly that many bytes that belongs to no
+ * class. It is a page of the device's of its own, beyond the pool's ceiling, and goes back when it is released.
  */
 #define SLICEPOOL_BUFFER_UNTRACKED 2
 
@@ -2974,28 +2986,29 @@ typedef struct slicepool_buffer {
 /**
  * Hands out a buffer of at least `size` bytes, whatever it contains.
  *
- * A request of 0 bytes succeeds with an empty buffer, which takes nothing from the pool, and whose id 0 may be released like any
- * other. (Slices of size 0 are an error, unless there is a pool that takes them.)
+ * A request of 0 bytes succeeds with an empty buffer, which takes nothing from the pool, and whose id 0 may be
+ * released like any other. (Slices of size 0 are an error, unless there is a pool that takes them.)
  *
  * @param cache    one of the pool's, or NULL: the freelists that all threads share
  * @param size     bytes
  * @param flags    SLICEPOOL_BUFFER_ flags
  * @param buffer   filled in on success; its struct_size must be set
  * @param failure  may be NULL
- * @return SLICEPOOL_ERROR_OVERSIZED above the largest class (`limit`); SLICEPOOL_ERROR_EXHAUSTED if all buffers of the class are
- *         out or in caches (`size` of the class, `limit`, `pending`: in caches, `in_flight`: slabs just being taken);
- *         SLICEPOOL_ERROR_CLOSED; SLICEPOOL_ERROR_INVALID_ARGUMENT (NULL; unknown flags; "cache" for one of another pool);
- *         and where a buffer has to be created or SLICEPOOL_BUFFER_UNTRACKED leads to the device,
+ * @return SLICEPOOL_ERROR_OVERSIZED above the largest class (`limit`); SLICEPOOL_ERROR_EXHAUSTED if all buffers of the
+ *         class are out or in caches (`size` of the class, `limit`, `pending`: in caches, `in_flight`: slabs just
+ *         being taken); SLICEPOOL_ERROR_CLOSED; SLICEPOOL_ERROR_INVALID_ARGUMENT (NULL; unknown flags; "cache" for one
+ *         of another pool); and where a buffer has to be created or SLICEPOOL_BUFFER_UNTRACKED leads to the device,
  *         SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY, SLICEPOOL_ERROR_DEVICE_FAILED, SLICEPOOL_ERROR_BUDGET_EXCEEDED,
  *         SLICEPOOL_ERROR_PAGE_COUNT_EXCEEDED, SLICEPOOL_ERROR_TOO_LARGE, SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY,
- *         SLICEPOOL_ERROR_TOO_MANY_SLICES, SLICEPOOL_ERROR_BUSY; SLICEPOOL_ERROR_NOT_SUPPORTED for SLICEPOOL_BUFFER_ZERO if the
- *         CPU does not see the memory and the device has no `fill`
+ *         SLICEPOOL_ERROR_TOO_MANY_SLICES, SLICEPOOL_ERROR_BUSY; SLICEPOOL_ERROR_NOT_SUPPORTED for
+ *         SLICEPOOL_BUFFER_ZERO if the CPU does not see the memory and the device has no `fill`
  *
- * After the device has had no memory, it is not asked for a page as large again for a while, as with slicepool_allocate().
+ * After the device has had no memory, it is not asked for a page as large again for a while, as with
+ * slicepool_allocate().
  *
- * Threads: any without a cache; otherwise one at a time per cache. Cost: constant, whatever the limits, and no lock where the
- * cache has a buffer; one device call where a slab is taken; before SLICEPOOL_ERROR_EXHAUSTED a look at every cache.
- * Callbacks run on the calling thread.
+ * Threads: any without a cache; otherwise one at a time per cache. Cost: constant, whatever the limits, and no lock
+ * where the cache has a buffer; one device call where a slab is taken; before SLICEPOOL_ERROR_EXHAUSTED a look at
+ * every cache. Callbacks run on the calling thread.
  */
 slicepool_result slicepool_buffer_acquire(slicepool_buffer_pool *pool,
                                           slicepool_buffer_cache *cache,
@@ -3020,16 +3033,18 @@ slicepool_result slicepool_buffer_acquire_zeroed(slicepool_buffer_pool *pool,
                                                  slicepool_failure *failure);
 
 /**
- * Takes a buffer back. Any thread may release what another acquired, with a cache or without. Of several threads with one id, one
- * succeeds.
+ * Takes a buffer back. Any thread may release what another acquired, with a cache or without. Of several threads with
+ * one id, one succeeds.
  *
- * @param cache  one of the pool's, which keeps the buffer if it has room; or NULL: the freelists that all threads share
+ * @param cache  one of the pool's, which keeps the buffer if it has room; or NULL: the freelists that all threads
+ *               share
  * @param id     of a buffer that is out; 0 is ignored
- * @return SLICEPOOL_ERROR_STALE_HANDLE if it has been released before, SLICEPOOL_ERROR_FOREIGN_HANDLE if it was never this
- *         pool's, SLICEPOOL_ERROR_INVALID_ARGUMENT ("cache" for one of another pool); nothing changes then
+ * @return SLICEPOOL_ERROR_STALE_HANDLE if it has been released before, SLICEPOOL_ERROR_FOREIGN_HANDLE if it was never
+ *         this pool's, SLICEPOOL_ERROR_INVALID_ARGUMENT ("cache" for one of another pool); nothing changes then
  *
- * Threads: any without a cache; otherwise one at a time per cache. Cost: constant, and no lock where the cache has room; one
- * device call for a buffer that belongs to no class; one a slab for the last buffer of a pool that is closed.
+ * Threads: any without a cache; otherwise one at a time per cache. Cost: constant, and no lock where the cache has
+ * room; one device call for a buffer that belongs to no class; one a slab for the last buffer of a pool that is
+ * closed.
  */
 slicepool_result slicepool_buffer_release(slicepool_buffer_pool *pool,
                                           slicepool_buffer_cache *cache,
@@ -3159,10 +3174,11 @@ slicepool_result slicepool_buffer_class_statistics_get(slicepool_buffer_pool *po
                                                        struct slicepool_buffer_class_statistics *statistics);
 
 /**
- * The memory that buffers lie in, class by class in ascending order of size: for registering it with whoever is to access it.
+ * The memory that buffers lie in, class by class in ascending order of size: for registering it with whoever is to
+ * access it.
  *
- * With SLICEPOOL_BUFFER_POOL_PREFILL there is one region for each class, and they never change; otherwise regions are added as
- * buffers are created. Buffers that belong to no class are not in them.
+ * With SLICEPOOL_BUFFER_POOL_PREFILL there is one region for each class, and they never change; otherwise regions are
+ * added as buffers are created. Buffers that belong to no class are not in them.
  *
  * @param regions   `capacity` structs, of which the first has its struct_size set; may be NULL if capacity is 0
  * @param count     set to the number of regions: if it is above capacity, only the first were written

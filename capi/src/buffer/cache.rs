@@ -12,9 +12,10 @@ use slicepool_core::BufferCache;
 
 /// Buffers that one thread keeps for itself: what it releases is what it gets next, without a lock.
 ///
-/// Made for a thread, a task or a core, which alone uses it. When it has no buffer of a class, it gets half its capacity from
-/// the class at once; when it is full, half of it goes back. Others cannot have meanwhile what it holds; a request that finds
-/// its class exhausted has every cache give back what it holds of the class the next time it is used.
+/// Made for a thread, a task or a core, which alone uses it. When it has no buffer of a class, it gets half its
+/// capacity from the class at once; when it is full, half of it goes back. Others cannot have meanwhile what it holds;
+/// a request that finds its class exhausted has every cache give back what it holds of the class the next time it is
+/// used.
 pub struct slicepool_buffer_cache {
     inner: ManuallyDrop<BufferCache<CallbackDevice>>,
     /// Whose cache it is.
@@ -107,8 +108,8 @@ pub unsafe extern "C" fn slicepool_buffer_cache_create(
 ///
 /// @return SLICEPOOL_ERROR_INVALID_ARGUMENT
 ///
-/// Threads: one at a time per cache. Cost: in proportion to the buffers; if the pool is closed and nothing else is out, one
-/// device call a slab.
+/// Threads: one at a time per cache. Cost: in proportion to the buffers; if the pool is closed and nothing else is out,
+/// one device call a slab.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slicepool_buffer_cache_flush(cache: *mut slicepool_buffer_cache) -> slicepool_result {
     // SAFETY: the caller passes what the header demands.
@@ -120,7 +121,8 @@ pub unsafe extern "C" fn slicepool_buffer_cache_flush(cache: *mut slicepool_buff
 
 /// Gives back all buffers that the cache holds, and frees it. Its pool may have been closed. NULL is an error.
 ///
-/// @return SLICEPOOL_ERROR_BUSY from within a callback that a call with this cache runs; SLICEPOOL_ERROR_INVALID_ARGUMENT
+/// @return SLICEPOOL_ERROR_BUSY from within a callback that a call with this cache runs;
+///         SLICEPOOL_ERROR_INVALID_ARGUMENT
 ///
 /// Threads: exclusive. Cost: as slicepool_buffer_cache_flush(), and three host deallocations.
 #[unsafe(no_mangle)]

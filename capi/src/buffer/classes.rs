@@ -38,9 +38,9 @@ unsafe fn write_class(class: BufferPoolClassConfig, size: *mut u64, max_buffers:
 
 /// What creating a pool checks of classes, alignment and pool_min_size, which may be set in any order.
 ///
-/// @return SLICEPOOL_ERROR_INVALID_ARGUMENT with the first of the fields "alignment" (no power of two: `limit` is 0; above the
-///         smallest class: `limit` is that) and "pool_min_size" (above the smallest class, which `limit` tells); or "size" for a
-///         class that cannot be addressed
+/// @return SLICEPOOL_ERROR_INVALID_ARGUMENT with the first of the fields "alignment" (no power of two: `limit` is 0;
+///         above the smallest class: `limit` is that) and "pool_min_size" (above the smallest class, which `limit`
+///         tells); or "size" for a class that cannot be addressed
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slicepool_buffer_pool_config_check(
     config: *const slicepool_buffer_pool_config,
@@ -189,8 +189,8 @@ pub unsafe extern "C" fn slicepool_buffer_pool_config_cache_capacity(
     }
 }
 
-/// Stripes of the freelist of a class with this limit: one for each expected thread and at least 8, but no more than 4,096 or
-/// than there are buffers, and a power of two.
+/// Stripes of the freelist of a class with this limit: one for each expected thread and at least 8, but no more than
+/// 4,096 or than there are buffers, and a power of two.
 ///
 /// @param max_buffers  the limit; not 0
 /// @param stripes      set on success

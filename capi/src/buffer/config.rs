@@ -16,12 +16,13 @@ pub const SLICEPOOL_BUFFER_POOL_PREFILL: u32 = 1;
 /// The caller lets one thread at a time into the pool and all its caches: no lock is taken.
 pub const SLICEPOOL_BUFFER_POOL_EXTERNALLY_SYNCHRONIZED: u32 = 2;
 
-/// How a buffer pool is made: size classes, a limit for each, and how threads share the buffers. All zero but `struct_size` is
-/// a good start.
+/// How a buffer pool is made: size classes, a limit for each, and how threads share the buffers. All zero but
+/// `struct_size` is a good start.
 ///
-/// Classes have powers of two as sizes and need not be contiguous; a request goes to the smallest that fits. Fill in the fields,
-/// or have the functions below do it: each changes a config in place, those that fail leave it as it is, and the details of
-/// a failure go to `failure`. Those that shape the classes take them as the one before left them, so their order matters.
+/// Classes have powers of two as sizes and need not be contiguous; a request goes to the smallest that fits. Fill in
+/// the fields, or have the functions below do it: each changes a config in place, those that fail leave it as it is,
+/// and the details of a failure go to `failure`. Those that shape the classes take them as the one before left them, so
+/// their order matters.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct slicepool_buffer_pool_config {
@@ -29,36 +30,37 @@ pub struct slicepool_buffer_pool_config {
     pub struct_size: u32,
     /// SLICEPOOL_BUFFER_POOL_ flags.
     pub flags: u32,
-    /// Requests of fewer bytes do not use the classes if they have SLICEPOOL_BUFFER_UNTRACKED. At most the smallest class.
+    /// Requests of fewer bytes do not use the classes if they have SLICEPOOL_BUFFER_UNTRACKED. At most the smallest
+    /// class.
     pub pool_min_size: u64,
     /// Every buffer lies at a multiple of this power of two, at most the smallest class; 0: 1.
     pub alignment: u64,
     /// Threads that are expected to use the pool at a time, which set the stripes of its freelists and the capacity of
     /// automatic caches; 0: 1.
     pub parallelism: u64,
-    /// Free buffers of each class that a cache keeps at most, or all that a smaller class has. 0: half of the class, divided by
-    /// parallelism; UINT64_MAX: none.
+    /// Free buffers of each class that a cache keeps at most, or all that a smaller class has. 0: half of the class,
+    /// divided by parallelism; UINT64_MAX: none.
     pub max_thread_cache_capacity: u64,
     /// The largest page the device gives out; 0: no limit.
     pub max_page: u64,
-    /// Every page is asked for at a multiple of this power of two, or of `alignment` if that is more; 0: 4096, or 64 for host
-    /// memory.
+    /// Every page is asked for at a multiple of this power of two, or of `alignment` if that is more; 0: 4096, or 64
+    /// for host memory.
     pub page_alignment: u64,
     /// Bytes that the pool may hold from the device, pages that are just being taken included; 0: as many as it gives.
     pub max_bytes: u64,
     /// Bytes of `memory`; otherwise 0.
     pub memory_bytes: u64,
-    /// limits[i]: how many buffers of 2^i bytes there may be at a time; 0: the class is not enabled. If none is, the classes are
-    /// those of slicepool_buffer_pool_config_for_network().
+    /// `limits[i]`: how many buffers of 2^i bytes there may be at a time; 0: the class is not enabled. If none is, the
+    /// classes are those of slicepool_buffer_pool_config_for_network().
     pub limits: [u32; 64],
     /// Pages that the pool may hold, counted as for max_bytes; 0: any number.
     pub max_pages: u32,
-    /// Back-off steps for which a request waits for a page that another call is just getting, before it gets its own; 0: 32. As
-    /// slicepool_allocator_config.growth_wait_steps.
+    /// Back-off steps for which a request waits for a page that another call is just getting, before it gets its own;
+    /// 0: 32. As slicepool_allocator_config.growth_wait_steps.
     pub growth_wait_steps: u32,
-    /// The block of memory that buffers lie in, at any address: a static array, a registered region. The pool's own until it is
-    /// destroyed or abandoned; fewer than 300 bytes at its start are not used for buffers. NULL: buffers lie in memory of the
-    /// device.
+    /// The block of memory that buffers lie in, at any address: a static array, a registered region. The pool's own
+    /// until it is destroyed or abandoned; fewer than 300 bytes at its start are not used for buffers. NULL: buffers
+    /// lie in memory of the device.
     pub memory: *mut c_void,
     /// Host memory for the books, and lock; NULL: the C library's memory, and a spin lock that yields.
     pub host: *const slicepool_host,
@@ -145,7 +147,8 @@ unsafe fn change(
     unsafe { change_each(at, &Cell::new(0), make) }
 }
 
-/// Reads a config, changes it, and writes its numbers back if that works; `index` says which of several elements is to blame.
+/// Reads a config, changes it, and writes its numbers back if that works; `index` says which of several elements is to
+/// blame.
 ///
 /// # Safety
 /// `at` is NULL or points to `struct_size` bytes.
@@ -217,7 +220,8 @@ unsafe fn preset(
 ///
 /// @return SLICEPOOL_ERROR_INVALID_ARGUMENT, SLICEPOOL_ERROR_VERSION_MISMATCH
 ///
-/// Threads: one at a time per config, as with all these functions. Cost: constant, as with all of them but where it is said.
+/// Threads: one at a time per config, as with all these functions. Cost: constant, as with all of them but where it is
+/// said.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slicepool_buffer_pool_config_for_network(
     config: *mut slicepool_buffer_pool_config,
@@ -226,8 +230,8 @@ pub unsafe extern "C" fn slicepool_buffer_pool_config_for_network(
     unsafe { preset(config, &mut || Ok(BufferPoolConfig::for_network())) }
 }
 
-/// For storage: classes from one page of the machine's memory (4 KiB where that is not known) to 8 MiB with 64 buffers each;
-/// otherwise like slicepool_buffer_pool_config_for_network().
+/// For storage: classes from one page of the machine's memory (4 KiB where that is not known) to 8 MiB with 64 buffers
+/// each; otherwise like slicepool_buffer_pool_config_for_network().
 ///
 /// @return as slicepool_buffer_pool_config_for_network()
 #[unsafe(no_mangle)]
@@ -280,8 +284,8 @@ pub unsafe extern "C" fn slicepool_buffer_pool_config_with_pool_min_size(
 /// @param min_size     bytes of the smallest class, a power of two
 /// @param max_size     bytes of the largest class, a power of two, not below min_size
 /// @param max_buffers  limit of each; not 0
-/// @return SLICEPOOL_ERROR_INVALID_ARGUMENT with the field "size" for a size that is none (`limit` is the largest there is, if
-///         it is too large), "max_size" for a range that is reversed (`limit` is min_size), "max_buffers"
+/// @return SLICEPOOL_ERROR_INVALID_ARGUMENT with the field "size" for a size that is none (`limit` is the largest there
+///         is, if it is too large), "max_size" for a range that is reversed (`limit` is min_size), "max_buffers"
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slicepool_buffer_pool_config_with_size_class_range(
     config: *mut slicepool_buffer_pool_config,
@@ -303,8 +307,8 @@ pub unsafe extern "C" fn slicepool_buffer_pool_config_with_size_class_range(
 /// @param sizes        `count` numbers of bytes in any order, powers of two, each of them once
 /// @param max_buffers  `count` limits, none of them 0
 /// @param count        at least 1
-/// @return SLICEPOOL_ERROR_INVALID_ARGUMENT with the field "size" for a size that is none or occurs twice, "max_buffers", or
-///         "classes" if there is none; `index` tells which class is to blame
+/// @return SLICEPOOL_ERROR_INVALID_ARGUMENT with the field "size" for a size that is none or occurs twice,
+///         "max_buffers", or "classes" if there is none; `index` tells which class is to blame
 ///
 /// Cost: one look at each class.
 #[unsafe(no_mangle)]
@@ -380,11 +384,12 @@ pub unsafe extern "C" fn slicepool_buffer_pool_config_with_max_per_class(
     unsafe { shape(config, &mut |config| Ok(config.with_max_per_class(limit(max_buffers)?))) }
 }
 
-/// Gives every class about as many bytes: bytes / size buffers, rounded down, and at least one. The bytes are not remembered.
+/// Gives every class about as many bytes: bytes / size buffers, rounded down, and at least one. The bytes are not
+/// remembered.
 ///
 /// @param bytes  not 0
-/// @return SLICEPOOL_ERROR_INVALID_ARGUMENT with the field "bytes"; if they are more than 2^32 - 1 buffers of a class, `size` is
-///         that of the smallest one and `limit` is 2^32 - 1
+/// @return SLICEPOOL_ERROR_INVALID_ARGUMENT with the field "bytes"; if they are more than 2^32 - 1 buffers of a class,
+///         `size` is that of the smallest one and `limit` is 2^32 - 1
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slicepool_buffer_pool_config_with_bytes_per_class(
     config: *mut slicepool_buffer_pool_config,
@@ -394,17 +399,17 @@ pub unsafe extern "C" fn slicepool_buffer_pool_config_with_bytes_per_class(
     unsafe { shape(config, &mut |config| Ok(config.try_with_bytes_per_class(size(bytes, c"bytes")?)?)) }
 }
 
-/// Scales all limits by one factor, up or down: the greatest for which slicepool_buffer_pool_config_max_tracked_bytes() stays
-/// within the budget.
+/// Scales all limits by one factor, up or down: the greatest for which slicepool_buffer_pool_config_max_tracked_bytes()
+/// stays within the budget.
 ///
-/// A limit becomes what it was times the factor, rounded down, and at least 1: no class is lost, and limits that step together
-/// may leave some of the budget unused. The budget is not remembered; asked again, it scales the scaled limits, which may
-/// differ.
+/// A limit becomes what it was times the factor, rounded down, and at least 1: no class is lost, and limits that step
+/// together may leave some of the budget unused. The budget is not remembered; asked again, it scales the scaled
+/// limits, which may differ.
 ///
 /// @param budget  bytes
-/// @return SLICEPOOL_ERROR_INVALID_ARGUMENT with the field "budget". If that is less than one buffer of every class, `limit` is
-///         the least that would do, and so above `value`. If it has room for more than 2^32 - 1 buffers of a class, `size` is
-///         that of the class and `limit` is 2^32 - 1, below `value`
+/// @return SLICEPOOL_ERROR_INVALID_ARGUMENT with the field "budget". If that is less than one buffer of every class,
+///         `limit` is the least that would do, and so above `value`. If it has room for more than 2^32 - 1 buffers of a
+///         class, `size` is that of the class and `limit` is 2^32 - 1, below `value`
 ///
 /// Cost: at most 32 steps for each two classes.
 #[unsafe(no_mangle)]
@@ -443,10 +448,11 @@ pub unsafe extern "C" fn slicepool_buffer_pool_config_with_parallelism(
     }
 }
 
-/// Sets max_thread_cache_capacity: free buffers of each class that a cache keeps at most, or all that a smaller class has.
+/// Sets max_thread_cache_capacity: free buffers of each class that a cache keeps at most, or all that a smaller class
+/// has.
 ///
-/// Buffers in a cache serve its own thread only, until they spill or the cache is flushed: a large one favours reuse by the same
-/// thread, a small one other threads and less memory.
+/// Buffers in a cache serve its own thread only, until they spill or the cache is flushed: a large one favours reuse by
+/// the same thread, a small one other threads and less memory.
 ///
 /// @param capacity  not 0
 /// @return SLICEPOOL_ERROR_INVALID_ARGUMENT

@@ -18,10 +18,10 @@ const HOST_ALIGNMENT: u64 = 64;
 
 /// A fixed-capacity pool of aligned, recyclable buffers with a hard ceiling, for I/O, DMA and registered memory.
 ///
-/// It has classes of power-of-two sizes, each with its own limit. A request is served by the smallest class that fits, and by
-/// no other. Memory comes from the device in slabs of at most 256 KiB, or one buffer if that is larger, as buffers are first
-/// needed, or all at once (SLICEPOOL_BUFFER_POOL_PREFILL), and stays until the pool is closed. Nothing lies in that memory but
-/// buffers. The books grow with the buffers that were created, not with the limits.
+/// It has classes of power-of-two sizes, each with its own limit. A request is served by the smallest class that fits,
+/// and by no other. Memory comes from the device in slabs of at most 256 KiB, or one buffer if that is larger, as
+/// buffers are first needed, or all at once (SLICEPOOL_BUFFER_POOL_PREFILL), and stays until the pool is closed.
+/// Nothing lies in that memory but buffers. The books grow with the buffers that were created, not with the limits.
 pub struct slicepool_buffer_pool {
     pub(super) inner: ManuallyDrop<BufferPool<CallbackDevice>>,
     pub(super) memory: HostMemory,
@@ -126,15 +126,15 @@ unsafe fn read_config(config: *const slicepool_buffer_pool_config) -> Result<sli
 
 /// Creates a buffer pool. Takes nothing from the device yet, unless it is prefilled.
 ///
-/// @param device  copied; its user_data must stay valid until the pool is gone. NULL: buffers lie in config->memory or, without
-///                that, in the C library's memory
+/// @param device  copied; its user_data must stay valid until the pool is gone. NULL: buffers lie in config->memory or,
+///                without that, in the C library's memory
 /// @param config  copied with all it points to; may be NULL for the defaults
 /// @param pool    set on success; to be destroyed or abandoned by the caller
-/// @return SLICEPOOL_ERROR_INVALID_ARGUMENT (config->failure names the field, as slicepool_buffer_pool_config_check() does;
-///         "memory" for a block beside a device; "size" for a class whose buffers are larger than max_page),
+/// @return SLICEPOOL_ERROR_INVALID_ARGUMENT (config->failure names the field, as slicepool_buffer_pool_config_check()
+///         does; "memory" for a block beside a device; "size" for a class whose buffers are larger than max_page),
 ///         SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY, SLICEPOOL_ERROR_VERSION_MISMATCH. If it is to be prefilled, what
-///         slicepool_buffer_acquire() answers where a buffer has to be created, with the field "prefill" and the bytes of the
-///         class's buffers as `value`; the device and the host have everything back then
+///         slicepool_buffer_acquire() answers where a buffer has to be created, with the field "prefill" and the bytes
+///         of the class's buffers as `value`; the device and the host have everything back then
 ///
 /// Threads: any. Cost: a few host allocations per class; prefilled, one device call and a look at each buffer besides.
 #[unsafe(no_mangle)]
@@ -152,20 +152,21 @@ pub unsafe extern "C" fn slicepool_buffer_pool_create(
     }
 }
 
-/// Creates a buffer pool all of whose bookkeeping, that of its caches, and itself, lives in a block of memory that the caller
-/// provides. It never asks for more: when the block is full, calls answer SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY. Buffers do not lie
-/// in that block: for them there is config->memory.
+/// Creates a buffer pool all of whose bookkeeping, that of its caches, and itself, lives in a block of memory that the
+/// caller provides. It never asks for more: when the block is full, calls answer SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY.
+/// Buffers do not lie in that block: for them there is config->memory.
 ///
-/// What a pool needs depends on its classes, their stripes and its caches, some KiB for each, and grows with the buffers it
-/// creates, by about 40 bytes for each; slicepool_buffer_pool_statistics.metadata_bytes tells, and a block wants some more
-/// than that.
+/// What a pool needs depends on its classes, their stripes and its caches, some KiB for each, and grows with the
+/// buffers it creates, by about 40 bytes for each; slicepool_buffer_pool_statistics.metadata_bytes tells, and a block
+/// wants some more than that.
 ///
 /// @param device  as for slicepool_buffer_pool_create()
 /// @param config  as for slicepool_buffer_pool_create(); its host must not have `allocate`
 /// @param memory  at any address; the library's own until the pool is destroyed or abandoned, then the caller's again
 /// @param bytes   of the block
 /// @param pool    set on success; lies in the block
-/// @return as slicepool_buffer_pool_create(); SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY if the block is too small even for that
+/// @return as slicepool_buffer_pool_create(); SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY if the block is too small even for
+///         that
 ///
 /// Threads: any. Cost: as slicepool_buffer_pool_create(), without host allocations.
 #[unsafe(no_mangle)]
@@ -188,9 +189,9 @@ pub unsafe extern "C" fn slicepool_buffer_pool_create_in(
     }
 }
 
-/// Hands out nothing any more. Caches give back what they hold the next time they are used, or when they are destroyed. When the
-/// last buffer is back, the device gets all memory back, from the thread that brought it, also long after this has returned.
-/// Buffers that are out stay as they are. Closing a pool twice is no error. It is still to be destroyed.
+/// Hands out nothing any more. Caches give back what they hold the next time they are used, or when they are destroyed.
+/// When the last buffer is back, the device gets all memory back, from the thread that brought it, also long after this
+/// has returned. Buffers that are out stay as they are. Closing a pool twice is no error. It is still to be destroyed.
 ///
 /// @return SLICEPOOL_ERROR_INVALID_ARGUMENT
 ///
@@ -204,12 +205,13 @@ pub unsafe extern "C" fn slicepool_buffer_pool_close(pool: *mut slicepool_buffer
 /// Closes the pool, gives all memory back to the device and frees the pool. No callback comes after this returns.
 ///
 /// @param pool     not used by anybody else any more, unless the call fails
-/// @param flags    SLICEPOOL_DESTROY_FORCE: also if buffers are out, which nobody may use any more, or the device refuses
-///                 to take memory back
+/// @param flags    SLICEPOOL_DESTROY_FORCE: also if buffers are out, which nobody may use any more, or the device
+///                 refuses to take memory back
 /// @param failure  may be NULL; `live` tells how many buffers are out, `in_flight` how many caches there are
-/// @return SLICEPOOL_ERROR_BUSY while buffers are out or there are caches (with FORCE only the caches count), or a callback of
-///         this pool is running (so from within one, FORCE or not); nothing has changed then. SLICEPOOL_ERROR_DEVICE_FAILED if
-///         the device refuses to take memory back: the pool is closed then, and can be destroyed again
+/// @return SLICEPOOL_ERROR_BUSY while buffers are out or there are caches (with FORCE only the caches count), or a
+///         callback of this pool is running (so from within one, FORCE or not); nothing has changed then.
+///         SLICEPOOL_ERROR_DEVICE_FAILED if the device refuses to take memory back: the pool is closed then, and can be
+///         destroyed again
 ///
 /// Threads: exclusive. Cost: one device call a slab.
 #[unsafe(no_mangle)]
@@ -219,7 +221,8 @@ pub unsafe extern "C" fn slicepool_buffer_pool_destroy(
     failure: *mut slicepool_failure,
 ) -> slicepool_result {
     let force = flags & SLICEPOOL_DESTROY_FORCE != 0;
-    // SAFETY: the caller passes what the header demands. Callbacks that use the pool find it where it was until it is gone.
+    // SAFETY: the caller passes what the header demands. Callbacks that use the pool find it where it was until it is
+    // gone.
     unsafe {
         let outcome = (|| {
             let object = slicepool_buffer_pool::get(pool)?;
@@ -245,8 +248,8 @@ pub unsafe extern "C" fn slicepool_buffer_pool_destroy(
     }
 }
 
-/// Frees the pool's host memory without a word to the device: for process exit, a lost device, or a forked child, which may
-/// call nothing else of its parent's pools.
+/// Frees the pool's host memory without a word to the device: for process exit, a lost device, or a forked child, which
+/// may call nothing else of its parent's pools.
 ///
 /// @param pool   not used by anybody else any more, and neither are its buffers, unless the call fails
 /// @param flags  SLICEPOOL_ABANDON_FORKED in a forked child, where host memory of the pool's caches is lost

@@ -8,11 +8,12 @@ use core::ffi::{CStr, c_void};
 use core::ptr;
 use slicepool_core::{BufferId, Error, RawBuffer};
 
-/// The bytes asked for are zero; what is behind them is not looked at. Where the CPU sees the memory it is filled by the CPU,
-/// otherwise by the device's callback `fill`, which gets a size that is a multiple of 4, and must be done when it returns.
+/// The bytes asked for are zero; what is behind them is not looked at. Where the CPU sees the memory it is filled by
+/// the CPU, otherwise by the device's callback `fill`, which gets a size that is a multiple of 4, and must be done when
+/// it returns.
 pub const SLICEPOOL_BUFFER_ZERO: u32 = 1;
-/// If the classes refuse, or the request is below pool_min_size: a buffer of exactly that many bytes that belongs to no class. It
-/// is a page of the device's of its own, beyond the pool's ceiling, and goes back when it is released.
+/// If the classes refuse, or the request is below pool_min_size: a buffer of exactly that many bytes that belongs to no
+/// class. It is a page of the device's of its own, beyond the pool's ceiling, and goes back when it is released.
 pub const SLICEPOOL_BUFFER_UNTRACKED: u32 = 2;
 
 /// A buffer: [offset, offset + size) of the device memory named `memory`. Copy it freely; only `id` is ever trusted.
@@ -64,28 +65,29 @@ impl From<&RawBuffer> for slicepool_buffer {
 
 /// Hands out a buffer of at least `size` bytes, whatever it contains.
 ///
-/// A request of 0 bytes succeeds with an empty buffer, which takes nothing from the pool, and whose id 0 may be released like any
-/// other. (Slices of size 0 are an error, unless there is a pool that takes them.)
+/// A request of 0 bytes succeeds with an empty buffer, which takes nothing from the pool, and whose id 0 may be
+/// released like any other. (Slices of size 0 are an error, unless there is a pool that takes them.)
 ///
 /// @param cache    one of the pool's, or NULL: the freelists that all threads share
 /// @param size     bytes
 /// @param flags    SLICEPOOL_BUFFER_ flags
 /// @param buffer   filled in on success; its struct_size must be set
 /// @param failure  may be NULL
-/// @return SLICEPOOL_ERROR_OVERSIZED above the largest class (`limit`); SLICEPOOL_ERROR_EXHAUSTED if all buffers of the class are
-///         out or in caches (`size` of the class, `limit`, `pending`: in caches, `in_flight`: slabs just being taken);
-///         SLICEPOOL_ERROR_CLOSED; SLICEPOOL_ERROR_INVALID_ARGUMENT (NULL; unknown flags; "cache" for one of another pool);
-///         and where a buffer has to be created or SLICEPOOL_BUFFER_UNTRACKED leads to the device,
+/// @return SLICEPOOL_ERROR_OVERSIZED above the largest class (`limit`); SLICEPOOL_ERROR_EXHAUSTED if all buffers of the
+///         class are out or in caches (`size` of the class, `limit`, `pending`: in caches, `in_flight`: slabs just
+///         being taken); SLICEPOOL_ERROR_CLOSED; SLICEPOOL_ERROR_INVALID_ARGUMENT (NULL; unknown flags; "cache" for one
+///         of another pool); and where a buffer has to be created or SLICEPOOL_BUFFER_UNTRACKED leads to the device,
 ///         SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY, SLICEPOOL_ERROR_DEVICE_FAILED, SLICEPOOL_ERROR_BUDGET_EXCEEDED,
 ///         SLICEPOOL_ERROR_PAGE_COUNT_EXCEEDED, SLICEPOOL_ERROR_TOO_LARGE, SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY,
-///         SLICEPOOL_ERROR_TOO_MANY_SLICES, SLICEPOOL_ERROR_BUSY; SLICEPOOL_ERROR_NOT_SUPPORTED for SLICEPOOL_BUFFER_ZERO if the
-///         CPU does not see the memory and the device has no `fill`
+///         SLICEPOOL_ERROR_TOO_MANY_SLICES, SLICEPOOL_ERROR_BUSY; SLICEPOOL_ERROR_NOT_SUPPORTED for
+///         SLICEPOOL_BUFFER_ZERO if the CPU does not see the memory and the device has no `fill`
 ///
-/// After the device has had no memory, it is not asked for a page as large again for a while, as with slicepool_allocate().
+/// After the device has had no memory, it is not asked for a page as large again for a while, as with
+/// slicepool_allocate().
 ///
-/// Threads: any without a cache; otherwise one at a time per cache. Cost: constant, whatever the limits, and no lock where the
-/// cache has a buffer; one device call where a slab is taken; before SLICEPOOL_ERROR_EXHAUSTED a look at every cache.
-/// Callbacks run on the calling thread.
+/// Threads: any without a cache; otherwise one at a time per cache. Cost: constant, whatever the limits, and no lock
+/// where the cache has a buffer; one device call where a slab is taken; before SLICEPOOL_ERROR_EXHAUSTED a look at
+/// every cache. Callbacks run on the calling thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slicepool_buffer_acquire(
     pool: *mut slicepool_buffer_pool,
@@ -171,16 +173,18 @@ pub unsafe extern "C" fn slicepool_buffer_acquire_zeroed(
     unsafe { acquire(pool, cache, size, flags | SLICEPOOL_BUFFER_ZERO, buffer, failure) }
 }
 
-/// Takes a buffer back. Any thread may release what another acquired, with a cache or without. Of several threads with one id, one
-/// succeeds.
+/// Takes a buffer back. Any thread may release what another acquired, with a cache or without. Of several threads with
+/// one id, one succeeds.
 ///
-/// @param cache  one of the pool's, which keeps the buffer if it has room; or NULL: the freelists that all threads share
+/// @param cache  one of the pool's, which keeps the buffer if it has room; or NULL: the freelists that all threads
+///               share
 /// @param id     of a buffer that is out; 0 is ignored
-/// @return SLICEPOOL_ERROR_STALE_HANDLE if it has been released before, SLICEPOOL_ERROR_FOREIGN_HANDLE if it was never this
-///         pool's, SLICEPOOL_ERROR_INVALID_ARGUMENT ("cache" for one of another pool); nothing changes then
+/// @return SLICEPOOL_ERROR_STALE_HANDLE if it has been released before, SLICEPOOL_ERROR_FOREIGN_HANDLE if it was never
+///         this pool's, SLICEPOOL_ERROR_INVALID_ARGUMENT ("cache" for one of another pool); nothing changes then
 ///
-/// Threads: any without a cache; otherwise one at a time per cache. Cost: constant, and no lock where the cache has room; one
-/// device call for a buffer that belongs to no class; one a slab for the last buffer of a pool that is closed.
+/// Threads: any without a cache; otherwise one at a time per cache. Cost: constant, and no lock where the cache has
+/// room; one device call for a buffer that belongs to no class; one a slab for the last buffer of a pool that is
+/// closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slicepool_buffer_release(
     pool: *mut slicepool_buffer_pool,

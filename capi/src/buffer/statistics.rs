@@ -200,10 +200,11 @@ pub unsafe extern "C" fn slicepool_buffer_class_statistics_get(
     })
 }
 
-/// The memory that buffers lie in, class by class in ascending order of size: for registering it with whoever is to access it.
+/// The memory that buffers lie in, class by class in ascending order of size: for registering it with whoever is to
+/// access it.
 ///
-/// With SLICEPOOL_BUFFER_POOL_PREFILL there is one region for each class, and they never change; otherwise regions are added as
-/// buffers are created. Buffers that belong to no class are not in them.
+/// With SLICEPOOL_BUFFER_POOL_PREFILL there is one region for each class, and they never change; otherwise regions are
+/// added as buffers are created. Buffers that belong to no class are not in them.
 ///
 /// @param regions   `capacity` structs, of which the first has its struct_size set; may be NULL if capacity is 0
 /// @param count     set to the number of regions: if it is above capacity, only the first were written
