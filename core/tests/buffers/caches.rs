@@ -48,7 +48,7 @@ fn capacities_follow_limit_and_parallelism_unless_they_are_given() {
 /// What the figure says is what a cache does: for every capacity, released one by one.
 #[test]
 fn a_cache_holds_as_many_as_it_may_and_spills_half_of_them_then() {
-    for capacity in 0..=20 {
+    for capacity in (0..=20).filter(|capacity| !cfg!(miri) || [0, 3, 4, 7].contains(capacity)) {
         let world = World::new();
         let config = pages(64);
         let pool = world.pool(match capacity {
@@ -97,8 +97,9 @@ fn a_full_list_spills_also_when_another_class_wants_its_buffers_back() {
 /// For every capacity and every number that is free.
 #[test]
 fn a_miss_takes_up_to_half_the_capacity_from_the_freelist_and_hands_out_the_first() {
-    for capacity in 0..=20 {
-        for global in 0..=12 {
+    let every = if cfg!(miri) { 6 } else { 1 };
+    for capacity in (0..=20).step_by(every) {
+        for global in (0..=12).step_by(every) {
             let world = World::new();
             let config = pages(64);
             let pool = world.pool(match capacity {

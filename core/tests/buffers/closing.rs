@@ -88,6 +88,9 @@ fn in_every_order_a_cache_keeps_nothing_that_it_gets_after_its_pool_is_gone() {
         DropCache(usize),
     }
     orders(5, |order| {
+        if cfg!(miri) && (order[0] + 2 * order[1] + order[2]) % 5 != 0 {
+            return;
+        }
         let world = World::new();
         let mut pool = Some(world.pool(two_classes()));
         let mut caches = [(); 2].map(|()| pool.as_ref().unwrap().cache().ok());
@@ -262,6 +265,34 @@ fn what_is_parked_in_a_cache_outlives_the_pool_until_the_cache_goes() {
     assert_eq!((cache.len_of(PAGE), world.device.pages()), (1, 1));
     drop(cache);
     assert_eq!((world.device.pages(), world.host.bytes()), (0, 0));
+}
+
+/// Buffers that go back together, several of a word of the freelist's.
+#[test]
+fn a_cache_full_of_buffers_gives_all_of_them_back_to_a_closed_pool() {
+    for kind in ["flush", "drop", "release", "raw"] {
+        let world = World::new();
+        let pool = world.pool(classes(&[(64, 200), (PAGE, 30)]).with_max_thread_cache_capacity(some(200)));
+        let mut cache = pool.cache().unwrap();
+        let mut out = take(&pool, 64, 200);
+        out.extend(take(&pool, PAGE, 30));
+        let last = out.pop().unwrap();
+        out.into_iter().for_each(|buffer| cache.release(buffer));
+        let last = if kind == "release" { Ok(last) } else { Err(id(&last.into_raw())) };
+        pool.close();
+        assert_eq!(world.device.pages(), 2);
+        match (kind, last) {
+            ("release", Ok(buffer)) => cache.release(buffer),
+            ("raw", Err(raw)) => cache.release_raw(raw).unwrap(),
+            (kind, raw) => {
+                pool.release(raw.unwrap_err()).unwrap();
+                assert_eq!(world.device.pages(), 2);
+                if kind == "flush" { cache.flush() } else { drop(cache) }
+            }
+        }
+        assert_eq!((world.device.pages(), pool.check()), (0, Ok(())), "{kind}");
+        assert_eq!((free(&pool, 64), free(&pool, PAGE)), (200, 30));
+    }
 }
 
 #[test]

@@ -76,7 +76,10 @@ impl Scenario<'_> {
     fn play_with(&self, part: Part) -> u32 {
         let mut refused = 0;
         for for_ever in [false, true] {
-            for k in 1.. {
+            for k in 1u64.. {
+                if cfg!(miri) && ![1, 2, 3, 5, 9].contains(&k) && k % 16 != 0 {
+                    continue;
+                }
                 let (failed, was_refused) = self.play_once(part, Failing { k, for_ever });
                 refused += u32::from(was_refused);
                 if !failed {
@@ -165,7 +168,7 @@ fn the_creation_of_a_pool_survives_every_failure() {
     }
     .play();
     // Classes, for each its hints and stripes, the allocator's own, and the pool; the device has nothing to do with it.
-    assert!(refused.0 == 0 && refused.1 >= 2 * 10, "{refused:?}");
+    assert!(refused.0 == 0 && refused.1 >= if cfg!(miri) { 8 } else { 20 }, "{refused:?}");
 }
 
 #[test]
@@ -191,7 +194,7 @@ fn prefilling_three_classes_survives_every_failure_half_way_and_names_the_class(
         },
     }
     .play();
-    assert!(refused.0 == 6 && refused.1 >= 2 * 40, "{refused:?}");
+    assert!(refused.0 == 6 && refused.1 >= if cfg!(miri) { 12 } else { 80 }, "{refused:?}");
 }
 
 /// Which class it is.
@@ -247,7 +250,7 @@ fn growth_by_a_further_slab_survives_every_failure() {
 #[test]
 fn creating_one_buffer_more_survives_every_failure_however_many_there_are() {
     let mut refused = (0, 0);
-    for count in (0..if cfg!(miri) { 10 } else { 200 }).step_by(3) {
+    for count in (0..200).step_by(if cfg!(miri) { 99 } else { 3 }) {
         let (device, host) = Scenario {
             config: Some(classes(&[(1 << 18, 1000)]).with_parallelism(some(1))),
             prepare: &|stage| stage.buffers = take(stage.pool(), 1 << 18, count),
@@ -257,7 +260,7 @@ fn creating_one_buffer_more_survives_every_failure_however_many_there_are() {
         .play();
         refused = (refused.0 + device, refused.1 + host);
     }
-    assert!(refused.0 >= 6 && refused.1 >= 6, "{refused:?}");
+    assert!(refused.0 >= 6 && refused.1 >= if cfg!(miri) { 4 } else { 20 }, "{refused:?}");
 }
 
 #[test]
