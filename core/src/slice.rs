@@ -1,6 +1,5 @@
 //! What is asked for, and what is handed out.
 
-use crate::device::DeviceMemory;
 use crate::error::Error;
 use crate::slots::SliceId;
 
@@ -288,17 +287,6 @@ pub struct Slice {
     pub address: u64,
     /// Where the CPU sees the slice, NULL if the device has not mapped the page for good.
     pub mapped: *mut u8,
-}
-
-impl Slice {
-    /// The page that a slice with a page of its own lies in, as far as the slice tells.
-    pub(crate) fn page(&self) -> DeviceMemory {
-        DeviceMemory {
-            address: if self.address == 0 { 0 } else { self.address.wrapping_sub(self.offset) },
-            size: self.size,
-            ..DeviceMemory::new(self.memory)
-        }
-    }
 }
 
 // SAFETY: a plain description; nothing in this crate dereferences `mapped`.

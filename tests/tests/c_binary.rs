@@ -11,7 +11,7 @@ use std::time::Duration;
 use std::{env, fs, process};
 
 /// Budget for the shared library, without symbols: more than twice what it was meant to be, a fifth of it for buffer pools.
-const MOST_BYTES: u64 = 304 << 10;
+const MOST_BYTES: u64 = 320 << 10;
 
 fn output_of(tool: &str, arguments: &[&str], file: &Path) -> String {
     let output = Command::new(tool).args(arguments).arg(file).output().expect("the tool runs");

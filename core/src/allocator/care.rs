@@ -13,6 +13,7 @@ use crate::slice::{Request, Slice};
 use crate::slicer::nodes::{CARE, SCRUB};
 use crate::slots::SliceId;
 use crate::sync::Guard;
+use core::ops::Range;
 use core::slice;
 
 /// Slices that a call attends to at most which others have left to it meanwhile.
@@ -212,11 +213,35 @@ impl<D: Device> Allocator<D> {
     }
 
     /// Has the device fill a slice with zeros.
-    #[cold]
     fn fill(&self, cell: &Cell, slice: &Slice, reason: FillReason) -> Result<Option<crate::Point>, Error> {
+        self.fill_range(cell, slice, 0..slice.size, reason)
+    }
+
+    /// Has the device fill `size` bytes of a live slice with zeros, from `offset` on.
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`] if the device cannot do that; what it says.
+    #[cold]
+    pub(crate) fn fill_part(&self, slice: &Slice, offset: u64, size: u64) -> Result<(), Error> {
+        if !self.device.can_fill() {
+            return Err(Error::NotSupported { what: c"fill" });
+        }
+        self.fill_range(self.cell(slice.id)?, slice, offset..offset + size, FillReason::Zero).map(drop)
+    }
+
+    /// Has the device fill part of a slice with zeros.
+    #[cold]
+    fn fill_range(
+        &self,
+        cell: &Cell,
+        slice: &Slice,
+        part: Range<u64>,
+        reason: FillReason,
+    ) -> Result<Option<crate::Point>, Error> {
         let _in_flight = InFlight::new(&self.in_flight);
         let memory = self.memory_of(cell, slice);
-        let request = FillRequest { memory, offset: slice.offset, size: slice.size, reason };
+        let (offset, size) = (slice.offset + part.start, part.end - part.start);
+        let request = FillRequest { memory, offset, size, reason };
         match self.device.fill(&request) {
             Ok(Some(_)) if reason == FillReason::Zero => {
                 Err(Error::DeviceFailed { fault: DeviceFault::NotFilled, code: 0 })

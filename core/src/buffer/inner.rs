@@ -11,8 +11,8 @@ use super::untracked::Untracked;
 use super::{BufferCache, RawBuffer};
 use crate::allocator::{Allocator, AllocatorOptions, LiveSlices};
 use crate::canary::broken;
-use crate::device::{Device, FillReason, FillRequest};
-use crate::error::{DeviceFault, Error};
+use crate::device::Device;
+use crate::error::Error;
 use crate::metadata::{Array, HostMemory};
 use crate::pool::PoolOptions;
 use crate::slice::Request;
@@ -47,7 +47,7 @@ impl Pages {
             count.saturating_mul(class.size.get() as u64)
         };
         let largest = config.size_classes().map(slab).max().unwrap_or(0);
-        Self { align, granule: largest.div_ceil(GRANULES).max(1).next_power_of_two() }
+        Self { align, granule: largest.div_ceil(GRANULES).clamp(1, 1 << 32).next_power_of_two() }
     }
 
     /// A request for a page of exactly `bytes`, or up to the next multiple of the granule. What is too large for the pool of
@@ -411,21 +411,11 @@ impl<D: Device> Inner<D> {
     /// Has the device do so: whole words, as such functions of devices want it.
     #[cold]
     pub(super) fn fill(&self, slot: &Slot, size: usize) -> Result<(), Error> {
-        let device = self.allocator.device();
-        if !device.can_fill() {
-            return Err(Error::NotSupported { what: c"fill" });
-        }
         let slab = slot.slab();
         // Behind a buffer of a class there may be another one.
         let most = if slab.class == NO_CLASS { slab.memory.size } else { slab.capacity as u64 };
-        let size = (size.next_multiple_of(WORD) as u64).min(most);
-        let offset = slab.memory.offset + slot.offset();
-        let memory = slab.memory.page();
-        match device.fill(&FillRequest { memory, offset, size, reason: FillReason::Zero }) {
-            Ok(None) => Ok(()),
-            Ok(Some(_)) => Err(Error::DeviceFailed { fault: DeviceFault::UnknownResult, code: 0 }),
-            Err(error) => Err(error.into()),
-        }
+        let size = (size.checked_next_multiple_of(WORD).unwrap_or(size) as u64).min(most);
+        self.allocator.fill_part(&slab.memory, slot.offset(), size)
     }
 
     // ---- caches
@@ -537,7 +527,7 @@ impl<D: Device> Inner<D> {
         for class in self.classes.iter() {
             class.close(&mut add);
         }
-        self.untracked.close(&mut add);
+        self.untracked.close(add);
         self.epoch.fetch_add(1, Ordering::Release);
         self.returned(1);
     }

@@ -4,7 +4,6 @@ use super::BufferPool;
 use super::inner::Inner;
 use crate::device::Device;
 use core::num::NonZeroUsize;
-use core::ops::Add;
 
 /// Figures of one class. Each is right by itself; those of a pool in use may belong to different instants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -81,7 +80,7 @@ impl<D: Device> BufferPool<D> {
     pub fn statistics(&self) -> BufferPoolStatistics {
         let inner = self.inner();
         let books = inner.allocator.statistics();
-        let classes = inner.classes.iter().map(super::class::Class::bytes).fold(0, u64::add);
+        let classes = inner.classes.iter().map(super::class::Class::bytes).sum::<u64>();
         let caches = inner.caches.lock().count;
         let node = size_of::<super::cache::Node>() as u64
             + u64::from(inner.classes.len() + 1) * size_of::<super::cache::Entry>() as u64;

@@ -263,7 +263,7 @@ impl Stripe {
     fn tell(&self, free: &mut Free, hint: &AtomicU32) {
         free.room = self.room(free);
         let any = free.free != 0 && !free.closed;
-        hint.store(free.room | u32::from(any) * FREE, Ordering::Relaxed);
+        hint.store(free.room | (u32::from(any) * FREE), Ordering::Relaxed);
     }
 
     /// Takes up to `most` free buffers, all of one leaf, and says which and how many. The caller owns them then.
@@ -407,7 +407,7 @@ impl Stripe {
         }
         let any = free.free != 0 && !free.closed;
         let says = hint.load(Ordering::Relaxed);
-        if free.room != self.room(&free) || says != free.room | u32::from(any) * FREE {
+        if free.room != self.room(&free) || says != free.room | (u32::from(any) * FREE) {
             return Err("the hint of a stripe is wrong");
         }
         Ok(())

@@ -54,9 +54,9 @@ fn a_class_of_64_serves_61_more_while_three_are_live_after_129_allocations_and_1
             } else {
                 let buffer = random.take(&mut live);
                 if through_cache {
-                    cache.release(buffer)
+                    cache.release(buffer);
                 } else {
-                    drop(buffer)
+                    drop(buffer);
                 }
                 frees += 1;
             }
@@ -87,9 +87,9 @@ fn alloc_of_an_exhausted_class_goes_beyond_it_with_exactly_the_size_and_leaves_i
             assert_eq!(pool.statistics().untracked, 1);
             assert!(world.device.bytes() >= bytes + size as u64);
             if through_cache {
-                cache.release(buffer)
+                cache.release(buffer);
             } else {
-                drop(buffer)
+                drop(buffer);
             }
             assert_eq!((pool.statistics().untracked, world.device.bytes()), (0, bytes), "it went back at once");
             assert_eq!(cache.len_of(PAGE), 0);

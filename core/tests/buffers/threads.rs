@@ -310,7 +310,7 @@ fn threads_that_do_everything_and_pass_handles_on_end_with_nothing_lost() {
                         8 if random.below(20) == 0 => cache.flush(),
                         8 if random.below(20) == 0 => cache = pool.cache().unwrap(),
                         9 if random.below(50) == 0 => {
-                            assert!(class(pool, 1024).created <= 20 && pool.regions().count() <= 3)
+                            assert!(class(pool, 1024).created <= 20 && pool.regions().count() <= 3);
                         }
                         _ if !own.is_empty() => {
                             let mut buffer = random.take(&mut own);
