@@ -7,7 +7,7 @@ BUILD := target/capi/release
 SONAME := $(shell sed -n 's/^version = "\([0-9]*\.[0-9]*\)\..*/\1/p' Cargo.toml)
 DEMO := target/demo
 
-.PHONY: all demo test loom bench bench-traces bless check canaries clean
+.PHONY: all demo test loom bench bench-all instructions bench-traces bless check canaries clean
 
 all: $(BUILD)/libslicepool.a
 
@@ -36,8 +36,18 @@ loom:
 	RUSTFLAGS="--cfg loom" $(CARGO) test -p slicepool-core --lib --target-dir target/loom models
 
 # One table of ratios to what people use today, from one run. Needs a C++ compiler for one of the peers.
-bench:
+bench: $(BUILD)/libslicepool.a
 	cd bench && $(CARGO) run --release --bin table
+	cd bench && $(CARGO) run --release --bin buffers
+
+# The same with peers that take long to build.
+bench-all: $(BUILD)/libslicepool.a
+	cd bench && $(CARGO) run --release --bin table
+	cd bench && $(CARGO) run --release --bin buffers --features heavy
+
+# Instructions that hot paths of buffer pools take, against those that are checked in. Needs valgrind.
+instructions:
+	cd bench && $(CARGO) run --release -p slicepool-instructions
 
 # What programs would reserve, and what the device would have to do: recorded ones from the folder in SLICEPOOL_TRACES,
 # and synthetic ones.
