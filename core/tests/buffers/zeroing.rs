@@ -272,7 +272,7 @@ fn if_filling_fails_the_request_is_refused_and_nothing_is_lost() {
     ask_for_zeros(&pool, reported(-3));
     // A point is no answer: the buffer is handed out now.
     world.device.beneath.fill_so(Fill::Until(Point::new(1, 5)));
-    ask_for_zeros(&pool, Error::DeviceFailed { fault: DeviceFault::UnknownResult, code: 0 });
+    ask_for_zeros(&pool, Error::DeviceFailed { fault: DeviceFault::NotFilled, code: 0 });
     world.device.beneath.fill_so(Fill::Now);
     assert!(pool.try_alloc_zeroed(4096).is_ok());
     assert_eq!((free(&pool, 256), free(&pool, 4096)), (1, 3));
