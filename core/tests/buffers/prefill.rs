@@ -118,6 +118,10 @@ fn more_buffers_than_there_are_handles_cannot_be_prefilled_and_nothing_is_held()
     let refused = world.try_pool(config).unwrap_err();
     assert_eq!(refused, BufferPoolError::Prefill { size: 128, error: Error::TooManySlices { limit: 1 << 24 } });
     assert_eq!((world.device.bytes(), world.host.bytes()), (0, 0));
+    // On 32 bits four such buffers are no more than a device may have.
+    if usize::BITS < 64 {
+        return;
+    }
     let refused = world.try_pool(classes(&[(1 << (usize::BITS - 2), 4)]).with_prefill(true)).unwrap_err();
     assert!(matches!(refused, BufferPoolError::Prefill { error: Error::TooLarge { .. }, .. }), "{refused:?}");
 }
