@@ -68,7 +68,7 @@ model() {
 
 # Without a fault, everything passes.
 for test in exhaustive memory::granularity memory::blocks memory::types memory::mapping limits::growth_flags \
-    books::labels books::events buffers; do
+    books::labels books::events buffers::caches buffers::exhaustion buffers::memory; do
     if ! run none "$test"; then
         echo "$test fails without any fault (see $log)"
         exit 1
@@ -132,13 +132,13 @@ canary events_out_of_order books::events
 # A page goes back without being unmapped.
 canary returned_while_mapped memory::mapping
 # Buffers that a cache gives back together are lost.
-canary buffer_lost buffers
+canary buffer_lost buffers::caches
 # A cache keeps one buffer more than it may.
-canary buffer_cache_grows buffers
+canary buffer_cache_grows buffers::caches
 # A class whose buffers are in caches says so, and leaves them there.
-canary buffer_no_pressure buffers
+canary buffer_no_pressure buffers::exhaustion
 # A device that has no memory for a slab is not asked for a smaller one.
-canary buffer_slab_whole buffers
+canary buffer_slab_whole buffers::memory
 # Two threads with one handle both release the buffer.
 model buffer_claim of_two_threads
 # What is out is counted after a buffer may have come back.

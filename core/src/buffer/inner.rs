@@ -384,17 +384,16 @@ impl<D: Device> Inner<D> {
     }
 
     pub(super) fn get(&self, id: BufferId) -> Result<RawBuffer, Error> {
-        let slot = match self.class_of_id(id) {
+        match self.class_of_id(id) {
             Some(class) => {
                 let slot = class.slot(id)?;
                 slot.is_out(&class.names, id)?;
-                NonNull::from(slot)
+                // Where a buffer of a class lies never changes.
+                Ok(RawBuffer::new(id, slot))
             }
-            None if id.class() == UNTRACKED => self.untracked.get(id)?,
-            None => return Err(Error::ForeignHandle),
-        };
-        // SAFETY: slots live as long as the pool.
-        Ok(RawBuffer::new(id, unsafe { slot.as_ref() }))
+            None if id.class() == UNTRACKED => self.untracked.get(id),
+            None => Err(Error::ForeignHandle),
+        }
     }
 
     /// Fills the first `size` bytes of a buffer with zeros.

@@ -4,6 +4,7 @@
 //! every one of them costs two device calls anyway. To whoever holds one it looks like any other: it has a slot, and a
 //! slab of its own.
 
+use super::pooled::RawBuffer;
 use super::slot::{BufferId, Claimed, NO_CLASS, Names, Slab, Slot, UNTRACKED};
 use super::sync::AtomicU32;
 use super::table::TABLE_LIMIT;
@@ -108,12 +109,12 @@ impl Untracked {
         books.closed
     }
 
-    /// The buffer of a handle.
-    pub(super) fn get(&self, id: BufferId) -> Result<NonNull<Slot>, Error> {
+    /// The buffer of a handle. Looked at under the lock: released meanwhile, the entry might have another page already.
+    pub(super) fn get(&self, id: BufferId) -> Result<RawBuffer, Error> {
         let books = self.books.lock();
         let entry = books.entries.get(self.names.number(id)).ok_or(Error::ForeignHandle)?;
         entry.slot.is_out(&self.names, id)?;
-        Ok(NonNull::from(&entry.slot))
+        Ok(RawBuffer::new(id, &entry.slot))
     }
 
     /// Takes a buffer over by its handle.
