@@ -6,7 +6,7 @@
 
 use super::pooled::RawBuffer;
 use super::slot::{BufferId, Claimed, NO_CLASS, Names, Slab, Slot, UNTRACKED};
-use super::sync::AtomicU32;
+use super::sync::{AtomicU32, Ordering};
 use super::table::TABLE_LIMIT;
 use crate::error::Error;
 use crate::metadata::{CHUNKED_LIMIT, Chunk, Chunked, HostMemory};
@@ -22,8 +22,9 @@ struct Entry {
     slot: Slot,
     /// What the slot points to: changed only while no buffer is out with it.
     slab: UnsafeCell<Option<Slab>>,
-    /// The next entry that is free.
-    next: u32,
+    /// The next entry that is free. Changed under the lock, through a shared reference: whoever puts a buffer back still has
+    /// one to the slot.
+    next: AtomicU32,
 }
 
 // SAFETY: the slab is written by the one who has reserved the entry, and then read by those who have the buffer.
@@ -60,7 +61,7 @@ impl Untracked {
             }
             if books.free != NONE {
                 let index = books.free;
-                books.free = books.entries[index].next;
+                books.free = books.entries[index].next.load(Ordering::Relaxed);
                 books.out += 1;
                 return Ok(index);
             }
@@ -68,7 +69,7 @@ impl Untracked {
                 books.out += 1;
                 let index = books.entries.next_index();
                 let slot = Slot::new(&self.names, ptr::null(), 0, index);
-                return Ok(books.entries.push(Entry { slot, slab: UnsafeCell::new(None), next: NONE }));
+                return Ok(books.entries.push(Entry { slot, slab: UnsafeCell::new(None), next: AtomicU32::new(NONE) }));
             }
             let plan = books.entries.plan().ok_or(Error::TooManySlices { limit: CHUNKED_LIMIT })?;
             drop(books);
@@ -102,8 +103,9 @@ impl Untracked {
     /// There is no buffer for the entry. Whether the pool is closed: if so, the caller gives up a reference.
     pub(super) fn give_up(&self, index: u32) -> bool {
         let mut books = self.books.lock();
-        let free = books.free;
-        books.entries[index].next = free;
+        if let Some(entry) = books.entries.get(index) {
+            entry.next.store(books.free, Ordering::Relaxed);
+        }
         books.free = index;
         books.out -= 1;
         books.closed
