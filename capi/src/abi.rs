@@ -68,6 +68,15 @@ pub(crate) unsafe fn read<T: Struct>(from: *const T) -> Result<T, Refusal> {
     }
 }
 
+/// Reads a struct of the caller's that need not be there: without it, its defaults.
+///
+/// # Safety
+/// As [`read`].
+pub(crate) unsafe fn read_or_default<T: Struct>(from: *const T) -> Result<T, Refusal> {
+    // SAFETY: passed on from the caller.
+    if from.is_null() { Ok(zeroed()) } else { unsafe { read(from) } }
+}
+
 /// The `index`-th struct of the caller's array, whose elements are `stride` bytes apart and must all say so.
 ///
 /// # Safety

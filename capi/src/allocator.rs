@@ -319,12 +319,6 @@ unsafe fn create(
     Ok(())
 }
 
-/// A config, or the defaults if there is none.
-unsafe fn read_config(config: *const slicepool_allocator_config) -> Result<slicepool_allocator_config, Refusal> {
-    // SAFETY: passed on from the caller.
-    if config.is_null() { Ok(abi::zeroed()) } else { unsafe { abi::read(config) } }
-}
-
 /// Creates an allocator. Takes nothing from the device yet, unless pools have min_pages.
 ///
 /// @param device     copied; its user_data must stay valid until the allocator is gone
@@ -343,7 +337,7 @@ pub unsafe extern "C" fn slicepool_allocator_create(
 ) -> slicepool_result {
     // SAFETY: the caller passes what the header demands.
     unsafe {
-        match read_config(config) {
+        match abi::read_or_default(config) {
             Ok(config) => finish_with(create(device, &config, Books::Host, allocator), 0, config.failure),
             Err(refusal) => finish(Err(refusal)),
         }
@@ -374,7 +368,7 @@ pub unsafe extern "C" fn slicepool_allocator_create_in(
 ) -> slicepool_result {
     // SAFETY: the caller passes what the header demands.
     unsafe {
-        match read_config(config) {
+        match abi::read_or_default(config) {
             Ok(config) => {
                 let books = Books::Block { memory, bytes };
                 finish_with(create(device, &config, books, allocator), 0, config.failure)
@@ -414,7 +408,7 @@ pub unsafe extern "C" fn slicepool_allocator_bytes_needed(
 ) -> slicepool_result {
     // SAFETY: the caller passes what the header demands.
     unsafe {
-        let config = match read_config(config) {
+        let config = match abi::read_or_default(config) {
             Ok(config) => config,
             Err(refusal) => return finish(Err(refusal)),
         };
@@ -622,7 +616,7 @@ pub unsafe extern "C" fn slicepool_config_pools(
 ) -> slicepool_result {
     // SAFETY: the caller passes what the header demands.
     unsafe {
-        let config = match read_config(config) {
+        let config = match abi::read_or_default(config) {
             Ok(config) => config,
             Err(refusal) => return finish(Err(refusal)),
         };

@@ -98,8 +98,7 @@ pub unsafe extern "C" fn slicepool_budget_create(
 ) -> slicepool_result {
     // SAFETY: the caller passes what the header demands.
     unsafe {
-        let config = if config.is_null() { Ok(abi::zeroed()) } else { abi::read(config) };
-        let config: slicepool_budget_config = match config {
+        let config = match abi::read_or_default(config) {
             Ok(config) => config,
             Err(refusal) => return finish(Err(refusal)),
         };

@@ -319,7 +319,7 @@ unsafe fn write_layout(
 ) -> slicepool_result {
     let outcome = (|| {
         // SAFETY: passed on from the caller.
-        let given = if properties.is_null() { abi::zeroed() } else { unsafe { abi::read(properties)? } };
+        let given = unsafe { abi::read_or_default(properties)? };
         if given.reserved != 0 {
             return Err(invalid(c"reserved", u64::from(given.reserved)));
         }

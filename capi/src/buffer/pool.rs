@@ -13,9 +13,6 @@ use core::mem::ManuallyDrop;
 use core::ptr;
 use slicepool_core::{AllocatorOptions, BufferPool, DeviceFault, Error, HostMemory, LockKind, MemoryType};
 
-/// Alignment of pages of host memory where nothing else is said: slabs share no cache line with anything else.
-const HOST_ALIGNMENT: u64 = 64;
-
 /// A fixed-capacity pool of aligned, recyclable buffers with a hard ceiling, for I/O, DMA and registered memory.
 ///
 /// It has classes of power-of-two sizes, each with its own limit. A request is served by the smallest class that fits,
@@ -48,9 +45,11 @@ unsafe fn read_device(
     config: &slicepool_buffer_pool_config,
     lock: LockKind,
 ) -> Result<(CallbackDevice, MemoryType), Refusal> {
-    let alignment = if device.is_null() { HOST_ALIGNMENT } else { MemoryType::DEFAULT_ALIGNMENT };
-    let memory_type =
-        MemoryType::new(limit(config.max_page).unwrap_or(u64::MAX), limit(config.page_alignment).unwrap_or(alignment));
+    let usual = if device.is_null() { BufferPool::HOST_MEMORY } else { MemoryType::default() };
+    let memory_type = MemoryType::new(
+        limit(config.max_page).unwrap_or(u64::MAX),
+        limit(config.page_alignment).unwrap_or(usual.alignment),
+    );
     // SAFETY: passed on from the caller.
     let device = unsafe {
         match (device.is_null(), config.memory.is_null()) {
@@ -118,12 +117,6 @@ unsafe fn create(
     Ok(())
 }
 
-/// A config, or the defaults if there is none.
-unsafe fn read_config(config: *const slicepool_buffer_pool_config) -> Result<slicepool_buffer_pool_config, Refusal> {
-    // SAFETY: passed on from the caller.
-    if config.is_null() { Ok(abi::zeroed()) } else { unsafe { abi::read(config) } }
-}
-
 /// Creates a buffer pool. Takes nothing from the device yet, unless it is prefilled.
 ///
 /// @param device  copied; its user_data must stay valid until the pool is gone. NULL: buffers lie in config->memory or,
@@ -145,7 +138,7 @@ pub unsafe extern "C" fn slicepool_buffer_pool_create(
 ) -> slicepool_result {
     // SAFETY: the caller passes what the header demands.
     unsafe {
-        match read_config(config) {
+        match abi::read_or_default(config) {
             Ok(config) => finish_with(create(device, &config, &Books::Host, pool), 0, config.failure),
             Err(refusal) => finish(Err(refusal)),
         }
@@ -179,7 +172,7 @@ pub unsafe extern "C" fn slicepool_buffer_pool_create_in(
 ) -> slicepool_result {
     // SAFETY: the caller passes what the header demands.
     unsafe {
-        match read_config(config) {
+        match abi::read_or_default(config) {
             Ok(config) => {
                 let books = Books::Block { memory, bytes };
                 finish_with(create(device, &config, &books, pool), 0, config.failure)

@@ -9,7 +9,7 @@ use super::slot::Slot;
 use super::sync::{AtomicU32, Ordering};
 use crate::canary::broken;
 use crate::metadata::Array;
-use crate::sync::Count;
+use crate::sync::{Count, Lock, LockKind};
 use core::cell::Cell;
 use core::ptr::{self, NonNull};
 
@@ -71,12 +71,18 @@ impl Entry {
 
     /// Keeps a buffer that the caller owns, if there is room.
     #[inline(always)]
-    pub(super) fn keep(&self, slot: &Slot) -> bool {
+    fn keep(&self, slot: &Slot) -> bool {
         let room = self.len() < self.capacity + u32::from(broken("buffer_cache_grows"));
         if room {
             self.push(slot);
         }
         room
+    }
+
+    /// Takes in a buffer that the caller owns. As [`Class::put`].
+    #[inline(always)]
+    pub(super) fn accept(&self, class: &Class, slot: &Slot) -> u32 {
+        if self.keep(slot) { 0 } else { self.spill(class, slot) }
     }
 
     /// Whether buffers move between cache and class several at a time.
@@ -118,7 +124,7 @@ impl Entry {
     /// Keeps a buffer that the caller owns although the list is full: the newer half of it goes to the class, or, if the
     /// list is too short for that, the buffer itself. As [`Class::put`].
     #[inline(never)]
-    pub(super) fn spill(&self, class: &Class, slot: &Slot) -> u32 {
+    fn spill(&self, class: &Class, slot: &Slot) -> u32 {
         if !self.moves_batches() {
             return class.put(slot);
         }
@@ -152,8 +158,8 @@ impl Entry {
 /// What a cache consists of. Stays where it is, so that the pool's list can name it.
 pub(super) struct Node {
     /// Neighbours in the pool's list, changed under its lock.
-    pub(super) next: Cell<Option<NonNull<Node>>>,
-    pub(super) previous: Cell<Option<NonNull<Node>>>,
+    next: Cell<Option<NonNull<Node>>>,
+    previous: Cell<Option<NonNull<Node>>>,
     /// Number of the cache, by which it has its home among the stripes.
     pub(super) home: u32,
     /// The pool's epoch that has been caught up with.
@@ -196,5 +202,82 @@ impl Node {
     pub(super) fn give_back(&self, classes: &Array<Class>, all: bool) -> u32 {
         let give = |(entry, class): (&Entry, &Class)| if all { entry.flush(class) } else { entry.give_way(class) };
         self.entries().zip(classes.iter()).map(give).sum()
+    }
+}
+
+/// All caches of a pool, in a list.
+pub(super) struct Caches(Lock<List>);
+
+struct List {
+    first: Option<NonNull<Node>>,
+    count: u32,
+}
+
+// SAFETY: nodes are reached under the lock, and there only what is atomic.
+unsafe impl Send for List {}
+
+impl Caches {
+    pub(super) fn new(lock: LockKind) -> Self {
+        Self(Lock::new(lock, List { first: None, count: 0 }))
+    }
+
+    pub(super) fn count(&self) -> u32 {
+        self.0.lock().count
+    }
+
+    /// # Safety
+    /// The node lives where it is until it is removed.
+    #[cold]
+    pub(super) unsafe fn add(&self, node: NonNull<Node>) {
+        let mut list = self.0.lock();
+        // SAFETY: nodes in the list live, and their links are changed under this lock only.
+        unsafe {
+            node.as_ref().next.set(list.first);
+            if let Some(first) = list.first {
+                first.as_ref().previous.set(Some(node));
+            }
+        }
+        list.first = Some(node);
+        list.count += 1;
+    }
+
+    /// Takes a cache, which is empty, off the list, and adds what it has counted to its classes.
+    ///
+    /// # Safety
+    /// It is in the list.
+    #[cold]
+    pub(super) unsafe fn remove(&self, node: NonNull<Node>, classes: &Array<Class>) {
+        let mut list = self.0.lock();
+        // SAFETY: as above.
+        unsafe {
+            let (next, previous) = (node.as_ref().next.get(), node.as_ref().previous.get());
+            match previous {
+                Some(previous) => previous.as_ref().next.set(next),
+                None => list.first = next,
+            }
+            if let Some(next) = next {
+                next.as_ref().previous.set(previous);
+            }
+            list.count -= 1;
+            for (entry, class) in node.as_ref().entries().zip(classes.iter()) {
+                let (hits, refills, spills) = entry.counts();
+                class.hits.add(hits);
+                class.refills.add(refills);
+                class.spills.add(spills);
+            }
+        }
+    }
+
+    /// Calls `look` with every cache's list of a class, under the lock of the list.
+    pub(super) fn for_each(&self, class: u32, mut look: impl FnMut(&Entry)) {
+        let list = self.0.lock();
+        let mut at = list.first;
+        while let Some(node) = at {
+            // SAFETY: nodes in the list live, with a list for each class, of which only atomics are read.
+            unsafe {
+                look(node.as_ref().entry(class));
+                at = node.as_ref().next.get();
+            }
+        }
     }
 }

@@ -6,7 +6,7 @@
 
 use super::inner::Pages;
 use super::slot::{BufferId, Names, Slab, Slot};
-use super::stripe::{FREE, Leaf, Permit, ROOM, Stripe};
+use super::stripe::{Counts, FREE, Leaf, Permit, ROOM, Stripe};
 use super::sync::{AtomicU32, Ordering};
 use super::table::{TABLE_LIMIT, Table};
 use crate::allocator::Allocator;
@@ -142,28 +142,20 @@ impl Class {
         self.stripe(stripe).0.get(position).ok_or(Error::ForeignHandle)
     }
 
-    /// The first stripe whose hint says `what`, `from` stripes behind `home` or later, and where to look for the next.
-    #[inline(always)]
-    fn stripe_with(&self, what: u32, home: u32, mut from: u32) -> Option<(u32, u32)> {
-        while from <= self.stripe_mask {
-            let index = home.wrapping_add(from) & self.stripe_mask;
-            from += 1;
-            if self.stripe(index).1.load(Ordering::Relaxed) & what != 0 {
-                return Some((index, from));
-            }
-        }
-        None
-    }
-
     /// Stripes whose hint says `what`, beginning with `home`.
     #[inline(always)]
     fn stripes_with(&self, what: u32, home: u32) -> impl Iterator<Item = (&Stripe, &AtomicU32, u32)> {
         let mut from = 0;
         core::iter::from_fn(move || {
-            let (index, next) = self.stripe_with(what, home, from)?;
-            from = next;
-            let (stripe, hint) = self.stripe(index);
-            Some((stripe, hint, index))
+            while from <= self.stripe_mask {
+                let index = home.wrapping_add(from) & self.stripe_mask;
+                from += 1;
+                let (stripe, hint) = self.stripe(index);
+                if hint.load(Ordering::Relaxed) & what != 0 {
+                    return Some((stripe, hint, index));
+                }
+            }
+            None
         })
     }
 
@@ -441,13 +433,9 @@ impl Class {
 
     // ---- figures
 
-    /// Buffers created, free and worn out.
     #[cold]
-    pub(super) fn counts(&self) -> (u32, u32, u32) {
-        self.stripes
-            .iter()
-            .map(Stripe::counts)
-            .fold((0, 0, 0), |sum, one| (sum.0 + one.created, sum.1 + one.free, sum.2 + one.retired))
+    pub(super) fn counts(&self) -> Counts {
+        self.stripes.iter().map(Stripe::counts).fold(Counts::default(), Counts::and)
     }
 
     pub(super) fn growths_in_flight(&self) -> u32 {
@@ -486,7 +474,7 @@ impl Class {
             return Err("room is reserved that no slab has");
         }
         drop(carving);
-        if carved < self.counts().0 {
+        if carved < self.counts().created {
             return Err("buffers were created that were not carved");
         }
         Ok(())

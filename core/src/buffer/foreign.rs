@@ -1,9 +1,8 @@
 //! What callers need to whom the compiler cannot give its word: the C library's side of [`BufferPool`].
 
 use super::inner::Inner;
-use super::sync::Ordering;
 use super::{BufferCache, BufferPool, RawBuffer};
-use crate::allocator::LiveSlices;
+use crate::allocator::{Allocator, LiveSlices};
 use crate::device::Device;
 use crate::error::Error;
 use core::mem::ManuallyDrop;
@@ -25,14 +24,8 @@ impl<D: Device> BufferPool<D> {
     /// Nobody uses the pool, a cache or a buffer of it any more, and no [`PooledBuffer`](super::PooledBuffer) or other
     /// owner of the pool exists.
     pub unsafe fn abandon_forked(self) {
-        let mut inner = ManuallyDrop::new(self).inner;
-        // SAFETY: nobody uses the pool any more, and the allocator is not dropped again.
-        unsafe {
-            inner.as_mut().abandoned = true;
-            drop(ManuallyDrop::take(&mut inner.as_mut().allocator).abandon_forked());
-            inner.as_ref().owners.store(1, Ordering::Relaxed);
-            Inner::disown(inner);
-        }
+        // SAFETY: passed on from the caller.
+        unsafe { Inner::forget(ManuallyDrop::new(self).inner, Allocator::abandon_forked) };
     }
 }
 

@@ -98,23 +98,18 @@ impl Front {
             return self.put_late(node, class, slot);
         }
         // SAFETY: the class has a list.
-        let entry = unsafe { node.entry(class.index) };
-        if entry.keep(slot) { 0 } else { entry.spill(class, slot) }
+        unsafe { node.entry(class.index) }.accept(class, slot)
     }
 
     /// Takes back a buffer into a cache of which the pool wants something.
     #[cold]
     fn put_late(&self, node: &Node, class: &Class, slot: &Slot) -> u32 {
         let returned = self.catch_up(node);
-        // SAFETY: the class has a list.
-        let entry = unsafe { node.entry(class.index) };
         if self.is_closed() {
-            returned + class.put(slot)
-        } else if entry.keep(slot) {
-            returned
-        } else {
-            returned + entry.spill(class, slot)
+            return returned + class.put(slot);
         }
+        // SAFETY: the class has a list.
+        returned + unsafe { node.entry(class.index) }.accept(class, slot)
     }
 
     /// Takes back a buffer of a class by its handle; `None` if the handle is of none. As [`Class::put`].

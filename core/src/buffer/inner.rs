@@ -1,6 +1,6 @@
 //! What pools, caches and buffers share, and what happens where caches and freelists do not help.
 
-use super::cache::{Entry, Node};
+use super::cache::{Caches, Node};
 use super::class::{Class, Plan};
 use super::config::BufferPoolConfig;
 use super::front::{Front, home_of_stack};
@@ -17,7 +17,7 @@ use crate::metadata::{Array, HostMemory};
 use crate::pool::PoolOptions;
 use crate::slice::Request;
 use crate::slots::new_tags;
-use crate::sync::{Count, Lock};
+use crate::sync::Count;
 use core::alloc::Layout;
 use core::mem::ManuallyDrop;
 use core::num::NonZeroU32;
@@ -75,7 +75,7 @@ pub(super) struct Inner<D: Device> {
     pub(super) unreturned: AtomicU32,
     /// Numbers of caches.
     pub(super) numbers: AtomicU32,
-    pub(super) caches: Lock<Caches>,
+    pub(super) caches: Caches,
     pub(super) untracked: Untracked,
     pub(super) oversized: Count,
     pub(super) bypassed: Count,
@@ -88,15 +88,6 @@ impl<D: Device> Deref for Inner<D> {
         &self.front
     }
 }
-
-/// All caches, in a list.
-pub(super) struct Caches {
-    first: Option<NonNull<Node>>,
-    pub(super) count: u32,
-}
-
-// SAFETY: nodes are reached under the lock, and there only what is atomic.
-unsafe impl Send for Caches {}
 
 /// Which requests may go beyond the ceiling.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -167,7 +158,7 @@ impl<D: Device> Inner<D> {
             handles: AtomicU32::new(1),
             unreturned: AtomicU32::new(1),
             numbers: AtomicU32::new(0),
-            caches: Lock::new(lock, Caches { first: None, count: 0 }),
+            caches: Caches::new(lock),
             untracked: Untracked::new(first_tag.wrapping_add(count as u16), memory, lock),
             oversized: Count::new(),
             bypassed: Count::new(),
@@ -333,15 +324,15 @@ impl<D: Device> Inner<D> {
                 Ok(())
             }
             Some(Err(error)) => Err(error),
-            None => self.release_other(id),
+            None => self.release_other(cache, id),
         }
     }
 
     #[cold]
-    pub(super) fn release_other(&self, id: BufferId) -> Result<(), Error> {
+    fn release_other(&self, cache: Option<&Node>, id: BufferId) -> Result<(), Error> {
         let slot = self.claim(id)?;
         // SAFETY: just claimed.
-        self.returned(self.put_back(None, unsafe { slot.as_ref() }));
+        self.returned(self.put_back(cache, unsafe { slot.as_ref() }));
         Ok(())
     }
 
@@ -434,7 +425,8 @@ impl<D: Device> Inner<D> {
         let place = inner.memory.allocate(Layout::new::<Node>())?.cast::<Node>();
         // SAFETY: fresh memory of the right layout.
         unsafe { place.write(node) };
-        inner.add_cache(place);
+        // SAFETY: it stays where it is until its owner takes it off the list.
+        unsafe { inner.caches.add(place) };
         inner.owners.fetch_add(1, Ordering::Relaxed);
         Ok(BufferCache { inner: at, node: place })
     }
@@ -451,56 +443,6 @@ impl<D: Device> Inner<D> {
         None
     }
 
-    pub(super) fn add_cache(&self, node: NonNull<Node>) {
-        let mut caches = self.caches.lock();
-        // SAFETY: nodes in the list live, and their links are changed under this lock only.
-        unsafe {
-            node.as_ref().next.set(caches.first);
-            if let Some(first) = caches.first {
-                first.as_ref().previous.set(Some(node));
-            }
-        }
-        caches.first = Some(node);
-        caches.count += 1;
-    }
-
-    /// Takes a cache, which is empty, off the list and adds up what it has counted.
-    #[cold]
-    pub(super) fn remove_cache(&self, node: NonNull<Node>) {
-        let mut caches = self.caches.lock();
-        // SAFETY: as above.
-        unsafe {
-            let (next, previous) = (node.as_ref().next.get(), node.as_ref().previous.get());
-            match previous {
-                Some(previous) => previous.as_ref().next.set(next),
-                None => caches.first = next,
-            }
-            if let Some(next) = next {
-                next.as_ref().previous.set(previous);
-            }
-            caches.count -= 1;
-            for (entry, class) in node.as_ref().entries().zip(self.classes.iter()) {
-                let (hits, refills, spills) = entry.counts();
-                class.hits.add(hits);
-                class.refills.add(refills);
-                class.spills.add(spills);
-            }
-        }
-    }
-
-    /// Calls `look` with every cache's list of a class, under the lock of the caches.
-    pub(super) fn for_each_entry(&self, index: u32, mut look: impl FnMut(&Entry)) {
-        let caches = self.caches.lock();
-        let mut at = caches.first;
-        while let Some(node) = at {
-            // SAFETY: nodes in the list live, with a list for each class, of which only atomics are read.
-            unsafe {
-                look(node.as_ref().entry(index));
-                at = node.as_ref().next.get();
-            }
-        }
-    }
-
     /// Buffers of a class that are in caches. Takes time in proportion to the number of caches.
     #[cold]
     pub(super) fn cached(&self, index: u32) -> u32 {
@@ -508,7 +450,7 @@ impl<D: Device> Inner<D> {
         if self.numbers.load(Ordering::Relaxed) == 0 {
             return 0;
         }
-        self.for_each_entry(index, |entry| cached = cached.saturating_add(entry.len()));
+        self.caches.for_each(index, |entry| cached = cached.saturating_add(entry.len()));
         cached
     }
 
@@ -576,11 +518,10 @@ impl<D: Device> Inner<D> {
 
     #[cold]
     pub(super) fn destroy(&self, force: bool) -> Result<(), Error> {
-        let caches = self.caches.lock().count;
-        let (mut live, mut in_use) = (u64::from(self.untracked.out()), 0u64);
+        let caches = self.caches.count();
+        let (mut live, mut in_use) = self.untracked.in_use();
         for class in self.classes.iter() {
-            let (created, free, retired) = class.counts();
-            let out = created - free - retired;
+            let out = class.counts().out();
             live += u64::from(out);
             in_use = in_use.saturating_add(u64::from(out) << class.size_log2);
             if class.growths_in_flight() != 0 {
@@ -595,6 +536,20 @@ impl<D: Device> Inner<D> {
         self.returned(rest);
         // Closed already, and empty, unless something has failed or buffers are out.
         self.return_slabs(LiveSlices::Free)
+    }
+
+    /// Frees the books, and has `end` forget the memory.
+    ///
+    /// # Safety
+    /// Nobody uses the pool, a cache or a buffer of it any more, nor owns one but the caller.
+    pub(super) unsafe fn forget(mut inner: NonNull<Self>, end: fn(Allocator<D>) -> D) {
+        // SAFETY: the caller's promise; the allocator is not dropped again.
+        unsafe {
+            inner.as_mut().abandoned = true;
+            drop(end(ManuallyDrop::take(&mut inner.as_mut().allocator)));
+            inner.as_ref().owners.store(1, Ordering::Relaxed);
+            Self::disown(inner);
+        }
     }
 
     /// Gives up one reference; the last frees the books.

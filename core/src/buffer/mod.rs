@@ -36,7 +36,7 @@ pub use statistics::{BufferClassStatistics, BufferPoolStatistics, BufferRegion};
 #[cfg(feature = "std")]
 pub use threads::flush_thread_caches;
 
-use crate::allocator::AllocatorOptions;
+use crate::allocator::{Allocator, AllocatorOptions};
 use crate::device::{Device, HostDevice, MemoryType};
 use crate::error::Error;
 use crate::metadata::HostMemory;
@@ -56,9 +56,6 @@ mod sync {
     #[cfg(loom)]
     pub(super) use loom::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 }
-
-/// Host memory: slabs share no cache line with anything else.
-const HOST_MEMORY: MemoryType = MemoryType::new(u64::MAX, 64);
 
 /// Why a pool was not created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,12 +147,16 @@ pub struct BufferCache<D: Device = HostDevice> {
 unsafe impl<D: Device + Send + Sync> Send for BufferCache<D> {}
 
 impl BufferPool<HostDevice> {
+    /// Host memory, as far as buffer pools are concerned: at multiples of 64 bytes, so that slabs share no cache line with
+    /// anything else.
+    pub const HOST_MEMORY: MemoryType = MemoryType::new(u64::MAX, 64);
+
     /// A pool of buffers in host memory, from Rust's global allocator.
     ///
     /// # Errors
     /// As [`BufferPool::with_device`].
     pub fn try_new(config: BufferPoolConfig) -> Result<Self, BufferPoolError> {
-        Self::with_device(HostDevice::new(), config, AllocatorOptions::default().with_memory_type(HOST_MEMORY))
+        Self::with_device(HostDevice::new(), config, AllocatorOptions::default().with_memory_type(Self::HOST_MEMORY))
     }
 
     /// A pool of buffers in a block of memory that the caller hands over: a static array, a reserved region.
@@ -178,7 +179,7 @@ impl BufferPool<HostDevice> {
         // SAFETY: passed on from the caller.
         let block = unsafe { HostMemory::in_block(memory, bytes, options.lock) };
         let device = HostDevice::over(block.map_err(BufferPoolError::Failed)?);
-        Self::with_device(device, config, options.with_memory_type(HOST_MEMORY))
+        Self::with_device(device, config, options.with_memory_type(Self::HOST_MEMORY))
     }
 }
 
@@ -392,14 +393,8 @@ impl<D: Device> BufferPool<D> {
             let error = Error::Busy { live: 0, pending: 0, in_use: 0, in_flight: others - held };
             return Err((self, error));
         }
-        let mut inner = ManuallyDrop::new(self).inner;
-        // SAFETY: the only owner; nobody uses the pool any more, and the allocator is not dropped again.
-        unsafe {
-            inner.as_mut().abandoned = true;
-            drop(ManuallyDrop::take(&mut inner.as_mut().allocator).abandon());
-            inner.as_ref().owners.store(1, Ordering::Relaxed);
-            Inner::disown(inner);
-        }
+        // SAFETY: the only owner; nobody uses the pool any more.
+        unsafe { Inner::forget(ManuallyDrop::new(self).inner, Allocator::abandon) };
         Ok(())
     }
 }
@@ -527,10 +522,10 @@ impl<D: Device> BufferCache<D> {
 impl<D: Device> Drop for BufferCache<D> {
     fn drop(&mut self) {
         self.flush();
-        self.inner().remove_cache(self.node);
         let memory = self.inner().memory;
-        // SAFETY: placed by `BufferPool::cache`, and no longer in the list. The reference is this cache's.
+        // SAFETY: placed by `BufferPool::cache`, and in the list until here. The reference is this cache's.
         unsafe {
+            self.inner().caches.remove(self.node, &self.inner().classes);
             self.node.drop_in_place();
             memory.deallocate(self.node.cast(), Layout::new::<Node>());
             Inner::disown(self.inner);

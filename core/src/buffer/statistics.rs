@@ -21,7 +21,7 @@ pub struct BufferClassStatistics {
     pub cached: u32,
     /// Buffers in the freelist.
     pub free: u32,
-    /// Buffers that will not be handed out again: each after more than 2^34 handles.
+    /// Buffers that will not be handed out again: each after 2^33 handles or more.
     pub retired: u32,
     /// Stripes of the freelist.
     pub stripes: u32,
@@ -81,7 +81,7 @@ impl<D: Device> BufferPool<D> {
         let inner = self.inner();
         let books = inner.allocator.statistics();
         let classes = inner.classes.iter().map(super::class::Class::bytes).sum::<u64>();
-        let caches = inner.caches.lock().count;
+        let caches = inner.caches.count();
         let node = size_of::<super::cache::Node>() as u64
             + u64::from(inner.classes.len() + 1) * size_of::<super::cache::Entry>() as u64;
         BufferPoolStatistics {
@@ -115,15 +115,16 @@ impl<D: Device> BufferPool<D> {
             exhausted: class.exhausted.get(),
             ..BufferClassStatistics::default()
         };
-        inner.for_each_entry(index as u32, |entry| {
+        inner.caches.for_each(index as u32, |entry| {
             let (hits, refills, spills) = entry.counts();
             figures.hits += hits;
             figures.refills += refills;
             figures.spills += spills;
             figures.cached = figures.cached.saturating_add(entry.len());
         });
-        (figures.created, figures.free, figures.retired) = class.counts();
-        figures.in_use = figures.created.saturating_sub(figures.free + figures.retired).saturating_sub(figures.cached);
+        let counts = class.counts();
+        (figures.created, figures.free, figures.retired) = (counts.created, counts.free, counts.retired);
+        figures.in_use = counts.out().saturating_sub(figures.cached);
         Some(figures)
     }
 
@@ -163,8 +164,7 @@ impl<D: Device> BufferPool<D> {
         let inner = self.inner();
         for (index, class) in inner.classes.iter().enumerate() {
             class.check()?;
-            let (created, free, retired) = class.counts();
-            if created < free + retired + inner.cached(index as u32) {
+            if class.counts().out() < inner.cached(index as u32) {
                 return Err("more buffers are free or cached than there are");
             }
         }

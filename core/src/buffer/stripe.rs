@@ -203,12 +203,27 @@ impl Free {
     }
 }
 
-/// What a stripe counts.
+/// What a stripe, or a class, counts.
 #[derive(Clone, Copy, Default)]
-pub(super) struct StripeCounts {
+pub(super) struct Counts {
     pub(super) created: u32,
     pub(super) free: u32,
     pub(super) retired: u32,
+}
+
+impl Counts {
+    /// Buffers in caches or in users' hands.
+    pub(super) fn out(self) -> u32 {
+        self.created.saturating_sub(self.free + self.retired)
+    }
+
+    pub(super) fn and(self, other: Self) -> Self {
+        Self {
+            created: self.created + other.created,
+            free: self.free + other.free,
+            retired: self.retired + other.retired,
+        }
+    }
 }
 
 pub(super) struct Stripe {
@@ -382,9 +397,9 @@ impl Stripe {
         self.slots.len() + free.promised - free.free - free.retired
     }
 
-    pub(super) fn counts(&self) -> StripeCounts {
+    pub(super) fn counts(&self) -> Counts {
         let free = self.free.lock();
-        StripeCounts { created: self.slots.len(), free: free.free, retired: free.retired }
+        Counts { created: self.slots.len(), free: free.free, retired: free.retired }
     }
 
     pub(super) fn limit(&self) -> u32 {

@@ -37,6 +37,8 @@ struct Books {
     /// Entries that are free, in a list.
     free: u32,
     out: u32,
+    /// Bytes that were asked for, of those that are there.
+    bytes: u64,
     closed: bool,
 }
 
@@ -48,7 +50,7 @@ pub(super) struct Untracked {
 
 impl Untracked {
     pub(super) fn new(tag: u16, memory: HostMemory, lock: LockKind) -> Self {
-        let books = Books { entries: Chunked::new(memory), free: NONE, out: 0, closed: false };
+        let books = Books { entries: Chunked::new(memory), free: NONE, out: 0, bytes: 0, closed: false };
         Self { names: Names::new(UNTRACKED, TABLE_LIMIT, tag), books: Lock::new(lock, books), memory }
     }
 
@@ -82,6 +84,7 @@ impl Untracked {
     /// The buffer is there: `requested` bytes of a page.
     pub(super) fn enter(&self, index: u32, memory: Slice, requested: usize) -> NonNull<Slot> {
         let mut books = self.books.lock();
+        books.bytes += requested as u64;
         let entry = &mut books.entries[index];
         let slab = Slab {
             memory,
@@ -103,9 +106,13 @@ impl Untracked {
     /// There is no buffer for the entry. Whether the pool is closed: if so, the caller gives up a reference.
     pub(super) fn give_up(&self, index: u32) -> bool {
         let mut books = self.books.lock();
+        let mut bytes = 0;
         if let Some(entry) = books.entries.get(index) {
             entry.next.store(books.free, Ordering::Relaxed);
+            // SAFETY: the caller has the entry, and looks at the slab no more. It is empty if the buffer never came to be.
+            bytes = unsafe { (*entry.slab.get()).take() }.map_or(0, |slab| slab.capacity as u64);
         }
+        books.bytes -= bytes;
         books.free = index;
         books.out -= 1;
         books.closed
@@ -124,7 +131,7 @@ impl Untracked {
         let books = self.books.lock();
         let entry = books.entries.get(self.names.number(id)).ok_or(Error::ForeignHandle)?;
         match entry.slot.claim(&self.names, id)? {
-            // All generations are used up after 2^34 pairs of device calls for this one entry: it begins anew.
+            // All generations are used up after 2^33 pairs of device calls or more for this one entry: it begins anew.
             Claimed::Yes | Claimed::Worn => Ok(NonNull::from(&entry.slot)),
         }
     }
@@ -141,6 +148,13 @@ impl Untracked {
         self.books.lock().out
     }
 
+    /// The same, and the bytes that were asked for.
+    pub(super) fn in_use(&self) -> (u64, u64) {
+        let books = self.books.lock();
+        (u64::from(books.out), books.bytes)
+    }
+
+    /// Host bytes held.
     pub(super) fn bytes(&self) -> u64 {
         self.books.lock().entries.bytes()
     }

@@ -496,3 +496,20 @@ fn a_pool_whose_memory_has_gone_back_can_be_abandoned() {
     assert!(unsafe { pool.abandon() }.is_ok());
     assert_eq!(world.host.bytes(), 0);
 }
+
+#[test]
+fn a_pool_that_cannot_go_tells_the_bytes_that_are_out_those_beyond_the_classes_too() {
+    let world = World::new();
+    let pool = world.pool(classes(&[(PAGE, 3)]));
+    let (page, beyond, other) =
+        (pool.try_alloc(PAGE).unwrap(), pool.alloc(2 * PAGE + 5), pool.alloc(3 * PAGE).unwrap());
+    drop(other);
+    let (pool, error) = destroy(pool).unwrap_err();
+    let in_use = 3 * PAGE as u64 + 5;
+    assert_eq!(error, Error::Busy { live: 2, pending: 0, in_use, in_flight: 0 });
+    drop(beyond);
+    let (pool, error) = destroy(pool).unwrap_err();
+    assert_eq!(error, Error::Busy { live: 1, pending: 0, in_use: PAGE as u64, in_flight: 0 });
+    drop(page);
+    destroy(pool).unwrap();
+}

@@ -203,7 +203,7 @@ fn a_cache_gives_way_at_its_next_request_or_release_of_any_kind() {
 /// Also uses that have nothing to do with the classes are uses.
 #[test]
 fn a_cache_gives_way_when_it_is_used_for_what_no_class_serves() {
-    for kind in ["bypassed", "oversized", "release of an untracked one", "no bytes"] {
+    for kind in ["bypassed", "oversized", "release of an untracked one", "its handle", "no bytes"] {
         let world = World::new();
         let pool = world.pool(classes(&[(PAGE, 1)]).with_max_thread_cache_capacity(some(1)).with_pool_min_size(64));
         let mut holder = pool.cache().unwrap();
@@ -214,6 +214,7 @@ fn a_cache_gives_way_when_it_is_used_for_what_no_class_serves() {
             "bypassed" => drop(holder.try_alloc(1)),
             "oversized" => drop(holder.try_alloc(PAGE + 1)),
             "no bytes" => drop(holder.try_alloc(0)),
+            "its handle" => holder.release_raw(untracked.into_raw().id.unwrap()).unwrap(),
             _ => holder.release(untracked),
         }
         assert_eq!(free(&pool, PAGE), 1, "{kind}");

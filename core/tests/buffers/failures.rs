@@ -6,16 +6,9 @@
 use crate::common::devices::NONE_LEFT;
 use crate::common::host::HostLedger;
 use crate::common::lock::WatchedLock;
-use crate::common::shaky::{Failing, Shaky};
+use crate::common::shaky::{Failing, Part, Shaky, end_failing, with_every_failure};
 use crate::world::{Buffer, Cache, Figures, MEMORY, Pool, classes, id, some, take};
 use slicepool_core::{AllocatorOptions, BufferPool, BufferPoolConfig, BufferPoolError, Error};
-
-/// What fails.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Part {
-    Device,
-    Host,
-}
 
 /// What a scenario plays with.
 struct Stage<'a> {
@@ -69,26 +62,8 @@ struct Scenario<'s> {
 
 impl Scenario<'_> {
     /// Plays it with every failure; how many calls were refused because of the device, and because of the host.
-    fn play(&self) -> (u32, u32) {
-        [Part::Device, Part::Host].map(|part| self.play_with(part)).into()
-    }
-
-    fn play_with(&self, part: Part) -> u32 {
-        let mut refused = 0;
-        for for_ever in [false, true] {
-            for k in 1u64.. {
-                if cfg!(miri) && ![1, 2, 3, 5, 9].contains(&k) && k % 16 != 0 {
-                    continue;
-                }
-                let (failed, was_refused) = self.play_once(part, Failing { k, for_ever });
-                refused += u32::from(was_refused);
-                if !failed {
-                    break;
-                }
-                assert!(k < 1000, "there is no end to it");
-            }
-        }
-        refused
+    fn play(&self) -> (u64, u64) {
+        with_every_failure(|part, failing| self.play_once(part, failing))
     }
 
     /// Whether anything failed, and whether the call was refused.
@@ -106,15 +81,9 @@ impl Scenario<'_> {
         stage.check();
         let before = stage.state();
 
-        match part {
-            Part::Device => device.fail(Some(failing)),
-            Part::Host if failing.for_ever => host.fail_from(failing.k),
-            Part::Host => host.fail_once(failing.k),
-        }
+        part.fail(failing, &device, &host);
         let answer = (self.call)(&mut stage);
-        let failed = device.failed.get() + host.refused() != 0;
-        device.fail(None);
-        host.stop_failing();
+        let failed = end_failing(&device, &host);
 
         host.assert_used_rightly();
         stage.check();

@@ -7,19 +7,12 @@ use super::devices::{KEPT, NONE_LEFT};
 use super::host::HostLedger;
 use super::lock::WatchedLock;
 use super::pools::{MEMORY, options};
-use super::shaky::{Failing, Shaky};
+use super::shaky::{Failing, Part, Shaky, end_failing, with_every_failure};
 use super::sums::{State, assert_sums};
 use slicepool_core::{
     Allocator, AllocatorOptions, Budget, DeviceFault, DeviceLayout, Error, LiveSlices, MemoryType, PoolOptions,
     Request, Slice,
 };
-
-/// What fails.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Part {
-    Device,
-    Host,
-}
 
 /// What a scenario plays with.
 pub(crate) struct World<'a> {
@@ -83,22 +76,7 @@ pub(crate) struct Scenario<'s> {
 impl Scenario<'_> {
     /// Plays it with every failure; how many calls were refused because of the device, and because of the host.
     pub(crate) fn play(&self) -> (u64, u64) {
-        [Part::Device, Part::Host].map(|part| self.play_with(part)).into()
-    }
-
-    fn play_with(&self, part: Part) -> u64 {
-        let mut refused = 0;
-        for for_ever in [false, true] {
-            for k in 1.. {
-                let (failed, was_refused) = self.play_once(part, Failing { k, for_ever });
-                refused += u64::from(was_refused);
-                if !failed {
-                    break;
-                }
-                assert!(k < 1000, "there is no end to it");
-            }
-        }
-        refused
+        with_every_failure(|part, failing| self.play_once(part, failing))
     }
 
     /// Whether anything failed, and whether the call was refused.
@@ -117,15 +95,9 @@ impl Scenario<'_> {
         world.check();
         let before = world.state();
 
-        match part {
-            Part::Device => device.fail(Some(failing)),
-            Part::Host if failing.for_ever => host.fail_from(failing.k),
-            Part::Host => host.fail_once(failing.k),
-        }
+        part.fail(failing, &device, &host);
         let answer = (self.call)(&mut world);
-        let failed = device.failed.get() + host.refused() != 0;
-        device.fail(None);
-        host.stop_failing();
+        let failed = end_failing(&device, &host);
 
         world.check();
         host.assert_used_rightly();

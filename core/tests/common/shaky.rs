@@ -1,6 +1,7 @@
 //! A device whose calls fail on demand, whatever they are for.
 
 use super::devices::{KEPT, LedgerDevice, NONE_LEFT};
+use super::host::HostLedger;
 use slicepool_core::{Device, DeviceError, DeviceMemory, PageRequest};
 use std::cell::Cell;
 
@@ -66,4 +67,53 @@ impl Device for Shaky {
         }
         self.ledger.deallocate(memory)
     }
+}
+
+/// What fails.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Part {
+    Device,
+    Host,
+}
+
+impl Part {
+    /// From now on calls fail.
+    pub(crate) fn fail(self, failing: Failing, device: &Shaky, host: &HostLedger) {
+        match self {
+            Part::Device => device.fail(Some(failing)),
+            Part::Host if failing.for_ever => host.fail_from(failing.k),
+            Part::Host => host.fail_once(failing.k),
+        }
+    }
+}
+
+/// From now on nothing fails. Whether anything has.
+pub(crate) fn end_failing(device: &Shaky, host: &HostLedger) -> bool {
+    let failed = device.failed.get() + host.refused() != 0;
+    device.fail(None);
+    host.stop_failing();
+    failed
+}
+
+/// Plays a scenario with every failure: `play` says whether anything failed, and whether the call was refused. How many
+/// calls were refused because of the device, and because of the host.
+pub(crate) fn with_every_failure(play: impl Fn(Part, Failing) -> (bool, bool)) -> (u64, u64) {
+    let play_with = |part| {
+        let mut refused = 0;
+        for for_ever in [false, true] {
+            for k in 1u64.. {
+                if cfg!(miri) && ![1, 2, 3, 5, 9].contains(&k) && k % 16 != 0 {
+                    continue;
+                }
+                let (failed, was_refused) = play(part, Failing { k, for_ever });
+                refused += u64::from(was_refused);
+                if !failed {
+                    break;
+                }
+                assert!(k < 1000, "there is no end to it");
+            }
+        }
+        refused
+    };
+    (play_with(Part::Device), play_with(Part::Host))
 }
