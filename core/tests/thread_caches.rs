@@ -63,19 +63,22 @@ fn take(pool: &BufferPool<Counted>, count: usize) -> Vec<PooledBuffer<Counted>> 
     (0..count).map(|_| pool.try_alloc(SIZE).unwrap()).collect()
 }
 
+/// Runs something on a thread of its own, and waits until the destructors of that thread's variables have run, too: a
+/// scope alone may end before.
+fn on_a_thread(work: impl FnOnce() + Send) {
+    thread::scope(|scope| scope.spawn(work).join().unwrap());
+}
+
 #[test]
 fn a_buffer_goes_to_the_cache_of_the_thread_that_drops_it() {
     let (pool, _) = pool(100);
     let buffers = take(&pool, 50);
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            drop(buffers);
-            assert_eq!(places(&pool), (50, 0));
-            drop(take(&pool, 50));
-            assert_eq!((places(&pool), figures(&pool).hits), ((50, 0), 50));
-        });
+    on_a_thread(|| {
+        drop(buffers);
+        assert_eq!(places(&pool), (50, 0));
+        drop(take(&pool, 50));
+        assert_eq!((places(&pool), figures(&pool).hits), ((50, 0), 50));
     });
-    // The thread has ended.
     assert_eq!((places(&pool), pool.check()), ((0, 50), Ok(())));
 }
 
@@ -83,9 +86,7 @@ fn a_buffer_goes_to_the_cache_of_the_thread_that_drops_it() {
 fn what_a_thread_has_cached_is_there_for_others_when_it_has_ended() {
     // One per stripe, so that the limit of 4 makes a cache of 2.
     let (pool, _) = pool(4);
-    thread::scope(|scope| {
-        scope.spawn(|| drop(take(&pool, 4)));
-    });
+    on_a_thread(|| drop(take(&pool, 4)));
     assert_eq!(places(&pool), (0, 4));
     assert_eq!(take(&pool, 4).len(), 4);
     assert!(pool.try_alloc(SIZE).is_ok());
@@ -196,17 +197,12 @@ fn buffers_are_taken_and_dropped_while_a_thread_ends() {
     }
     let (pool, device) = pool(4);
     for _ in 0..10 {
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                // One is registered before the thread's caches and one after: destructors run in some order.
-                FIRST.with(|it| it.0.replace(Some((pool.clone(), pool.try_alloc(SIZE).unwrap()))));
-                SECOND.with(|it| it.0.replace(Some((pool.clone(), pool.try_alloc(SIZE).unwrap()))));
-            });
+        on_a_thread(|| {
+            // One is registered before the thread's caches and one after: destructors run in some order.
+            FIRST.with(|it| it.0.replace(Some((pool.clone(), pool.try_alloc(SIZE).unwrap()))));
+            SECOND.with(|it| it.0.replace(Some((pool.clone(), pool.try_alloc(SIZE).unwrap()))));
         });
-        // A scope ends before the destructors of its threads' variables have run.
-        while figures(&pool).free != figures(&pool).created || pool.statistics().untracked != 0 {
-            thread::yield_now();
-        }
+        assert_eq!((figures(&pool).free, pool.statistics().untracked), (figures(&pool).created, 0));
     }
     assert_eq!(take(&pool, 4).len(), 4);
     flush_thread_caches();

@@ -48,7 +48,8 @@ fn end(entries: Vec<Entry>) {
 
 /// Gives back what the calling thread's caches hold, of all pools, and forgets the caches.
 ///
-/// Caches are otherwise given back when the thread ends.
+/// Caches are otherwise given back when the thread ends: whoever has joined it finds them given back. The end of a
+/// [`std::thread::scope`] alone says only that the threads' closures have returned; join their handles.
 pub fn flush_thread_caches() {
     // While the thread ends there are none.
     if let Ok(entries) = CACHES.try_with(|caches| caches.0.take()) {
