@@ -3,20 +3,47 @@
 CARGO ?= cargo
 CC ?= cc
 CFLAGS ?= -O2 -Wall -Wextra
-BUILD := target/capi/release
-SONAME := $(shell sed -n 's/^version = "\([0-9]*\.[0-9]*\)\..*/\1/p' Cargo.toml)
+# A target of Rust, to build and install the library for another machine.
+RUST_TARGET ?=
+BUILD := target/capi/$(if $(RUST_TARGET),$(RUST_TARGET)/)release
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 DEMO := target/demo
 
-.PHONY: all demo test loom bench bench-all instructions bench-traces bless check canaries clean
+.PHONY: all install uninstall demo test loom bench bench-all instructions bench-traces bless check canaries clean
 
 all: $(BUILD)/libslicepool.a
 
 # Cargo decides whether anything has changed.
 .PHONY: $(BUILD)/libslicepool.a
 $(BUILD)/libslicepool.a:
-	$(CARGO) build --release -p slicepool-capi --target-dir target/capi
+	$(CARGO) build --release -p slicepool-capi --target-dir target/capi $(if $(RUST_TARGET),--target $(RUST_TARGET))
 	@# The name that programs linked with the shared library look for.
-	@if [ -f $(BUILD)/libslicepool.so ]; then ln -sf libslicepool.so $(BUILD)/libslicepool.so.$(SONAME); fi
+	@eval "$$(packaging/names.sh $(VERSION) $(RUST_TARGET))" && \
+	if [ -f "$(BUILD)/$$built" ] && [ "$$runtime" != "$$built" ]; then ln -sf "$$built" "$(BUILD)/$$runtime"; fi
+	@touch $(BUILD)/built
+
+# Where `make install` puts things: DESTDIR PREFIX/include, DESTDIR PREFIX/lib. LIBDIR and INCLUDEDIR may be absolute, too.
+PREFIX ?= /usr/local
+LIBDIR ?= lib
+INCLUDEDIR ?= include
+DESTDIR ?=
+INSTALL := PREFIX="$(PREFIX)" LIBDIR="$(LIBDIR)" INCLUDEDIR="$(INCLUDEDIR)" DESTDIR="$(DESTDIR)" BUILD="$(BUILD)" \
+	VERSION="$(VERSION)" TARGET="$(RUST_TARGET)" URL="$(shell sed -n 's/^repository = "\(.*\)"/\1/p' Cargo.toml)" \
+	packaging/install.sh
+
+# Libraries with their version links, headers, slicepool.pc and the CMake package.
+install: $(BUILD)/built
+	@$(INSTALL) install
+
+# What this version installs, with the same variables.
+uninstall:
+	@$(INSTALL) uninstall
+
+# What `make` has built is installed as it is: whoever may write to PREFIX often has no Cargo.
+$(BUILD)/built: $(shell find Cargo.toml Cargo.lock core/Cargo.toml core/src capi -type f)
+	@command -v $(firstword $(CARGO)) >/dev/null || { \
+	echo "nothing is built yet, or sources have changed, and there is no $(CARGO): run make as a user who has it" >&2; exit 1; }
+	@$(MAKE) --no-print-directory all
 
 # Builds and runs the first program to read: examples-c/quickstart.c.
 demo: $(BUILD)/libslicepool.a
