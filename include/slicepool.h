@@ -55,6 +55,33 @@
  * never reused; both sides may be older or newer than the other.
  *
  * ABORTING. The library never ends the process, short of a bug inside it.
+ *
+ * SECTIONS, in this order:
+ *
+ *     Version
+ *     Results
+ *     Memory: types, heaps, sizes of blocks
+ *     Pages
+ *     Events
+ *     Device
+ *     Host
+ *     Pools
+ *     Budgets: limits that allocators share
+ *     Allocator
+ *     Slices
+ *     Names and user data
+ *     Mapping and caches
+ *     Frees that wait for the device
+ *     Dry runs and plans
+ *     Statistics
+ *     Space: the slicer alone, for any index space
+ *     Buffer pools: configuration
+ *     Buffer pools: what a configuration comes to
+ *     Buffer pools
+ *     Buffer caches: buffers that one thread keeps for itself
+ *     Buffers
+ *     Buffer pools: figures and regions
+ *     For bindings
  */
 
 #ifndef SLICEPOOL_H
@@ -69,9 +96,9 @@
 extern "C" {
 #endif
 
-/* --------------------------------------------------------------------------------------------------------------------
+/* ------------------------------------------------------------------------------------------------------------------
  * Version
- * -------------------------------------------------------------------------------------------------------------------- */
+ * ------------------------------------------------------------------------------------------------------------------ */
 
 /** The interface described by this header, part by part. Before 1.0, a new minor version may break programs. */
 #define SLICEPOOL_VERSION_MAJOR 0
@@ -85,12 +112,18 @@ extern "C" {
 /** The same as one number: major * 1000000 + minor * 1000 + patch. */
 #define SLICEPOOL_VERSION_NUMBER 1000
 
-/** The library's SLICEPOOL_VERSION_NUMBER: compare with that of the header the program was compiled with. */
+/**
+ * The library's SLICEPOOL_VERSION_NUMBER: compare with that of the header the program was compiled with.
+ *
+ * @return the number; there is no failure
+ *
+ * Threads: any. Cost: constant.
+ */
 uint32_t slicepool_version(void);
 
-/* --------------------------------------------------------------------------------------------------------------------
+/* ------------------------------------------------------------------------------------------------------------------
  * Results
- * -------------------------------------------------------------------------------------------------------------------- */
+ * ------------------------------------------------------------------------------------------------------------------ */
 
 /** Success. */
 #define SLICEPOOL_OK 0
@@ -129,8 +162,8 @@ uint32_t slicepool_version(void);
 #define SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY (-10)
 
 /**
- * Slices are live or wait for the device, buffers are out, there are caches, or a callback is running: the object cannot go
- * away now.
+ * Slices are live or wait for the device, buffers are out, there are caches, or a callback is running: the object
+ * cannot go away now.
  */
 #define SLICEPOOL_ERROR_BUSY (-11)
 
@@ -147,14 +180,15 @@ uint32_t slicepool_version(void);
 #define SLICEPOOL_ERROR_POOLS_IN_USE (-15)
 
 /**
- * All slots of a pool are taken: there are 13.6 million for its slices and the holes between them, and 16.7 million for the
- * buffers of a class.
+ * All slots of a pool are taken: there are 13.6 million for its slices and the holes between them, and 16.7 million
+ * for the buffers of a class.
  */
 #define SLICEPOOL_ERROR_TOO_MANY_SLICES (-16)
 
 /**
- * All buffers of the class are out or in caches. Releasing one helps; and if slicepool_failure.pending is not 0, so may trying
- * again after the caches' owners have used them: each has been told to give back what it holds of the class.
+ * All buffers of the class are out or in caches. Releasing one helps; and if slicepool_failure.pending is not 0, so
+ * may trying again after the caches' owners have used them: each has been told to give back what it holds of the
+ * class.
  */
 #define SLICEPOOL_ERROR_EXHAUSTED (-17)
 
@@ -204,13 +238,14 @@ typedef struct slicepool_failure {
   /** The result of the call. */
   int32_t result;
   /**
-   * Bytes asked for: by the request, or from the device for its page, or from the host. Bytes of the buffers of the class
-   * at hand, for SLICEPOOL_ERROR_EXHAUSTED and for a buffer pool's config.
+   * Bytes asked for: by the request, or from the device for its page, or from the host. Bytes of the buffers of the
+   * class at hand, for SLICEPOOL_ERROR_EXHAUSTED and for a buffer pool's config.
    */
   uint64_t size;
   /**
-   * The most that could have been asked for: the cap of the pool, the limit of a request, the room of a slice; or held:
-   * the bytes or pages of a budget, the buffers of a class. For a buffer pool's config the bound that was passed.
+   * The most that could have been asked for: the cap of the pool, the limit of a request, the room of a slice; or
+   * held: the bytes or pages of a budget, the buffers of a class. For a buffer pool's config the bound that was
+   * passed.
    */
   uint64_t limit;
   /** Requested bytes of live slices; bytes that are held, for SLICEPOOL_ERROR_BUDGET_EXCEEDED. */
@@ -233,8 +268,8 @@ typedef struct slicepool_failure {
   /** Live slices, or buffers that are out, for SLICEPOOL_ERROR_BUSY. */
   uint64_t live;
   /**
-   * Pages being taken from the device or given back, or callbacks running, at that moment; for SLICEPOOL_ERROR_BUSY of a
-   * buffer pool its caches count too.
+   * Pages being taken from the device or given back, or callbacks running, at that moment; for SLICEPOOL_ERROR_BUSY
+   * of a buffer pool its caches count too.
    */
   uint32_t in_flight;
   /** Position of the element that was refused, in calls with many. */
@@ -247,35 +282,75 @@ typedef struct slicepool_failure {
   /** A SLICEPOOL_DEVICE_FAULT_ code. */
   uint32_t device_fault;
   /**
-   * Why each memory type that was tried did not serve the request, by its position: results, 0 for types that were not
-   * tried. Of allocators with several memory types.
+   * Why each memory type that was tried did not serve the request, by its position: results, 0 for types that were
+   * not tried. Of allocators with several memory types.
    */
   int32_t type_results[32];
   /**
-   * Name of the argument or field that was refused, or of what is not supported, or "heap", or "prefill" where a buffer pool
-   * could not create its buffers beforehand: a static string, or NULL.
+   * Name of the argument or field that was refused, or of what is not supported, or "heap", or "prefill" where a
+   * buffer pool could not create its buffers beforehand: a static string, or NULL.
    */
   const char *field;
   /** NULL. */
   void *reserved;
 } slicepool_failure;
 
-/** A short English text for any result: static, never NULL, also for numbers that are no result. */
+/**
+ * A short English text for any result, also for numbers that are none.
+ *
+ * @return a static string, never NULL
+ *
+ * Threads: any. Cost: constant.
+ */
 const char *slicepool_result_string(slicepool_result result);
 
 /** sizeof(slicepool_failure) as the library sees it, for bindings. */
 uint32_t slicepool_sizeof_failure(void);
 
-/* --------------------------------------------------------------------------------------------------------------------
+/* ------------------------------------------------------------------------------------------------------------------
  * Memory: types, heaps, sizes of blocks
- * -------------------------------------------------------------------------------------------------------------------- */
+ * ------------------------------------------------------------------------------------------------------------------ */
+
+/*
+ * A device with several kinds of memory describes them once; a request says what its memory must and should be.
+ *
+ * @code
+ * enum { DEVICE_LOCAL = 2 }; // properties are bits of your own, besides SLICEPOOL_MEMORY_TYPE_HOST_VISIBLE
+ * slicepool_heap heaps[2] = {SLICEPOOL_HEAP_INIT, SLICEPOOL_HEAP_INIT};
+ * slicepool_memory_type types[2] = {SLICEPOOL_MEMORY_TYPE_INIT, SLICEPOOL_MEMORY_TYPE_INIT};
+ * slicepool_allocation_sizes sizes = SLICEPOOL_ALLOCATION_SIZES_INIT; // 256 MiB; 64 MiB where the host sees them
+ * slicepool_allocator_config config = SLICEPOOL_ALLOCATOR_CONFIG_INIT;
+ * slicepool_allocator *typed = NULL;
+ * slicepool_request request = SLICEPOOL_REQUEST_INIT;
+ * slicepool_slice slice = SLICEPOOL_SLICE_INIT;
+ * heaps[0].size = 8ull << 30;
+ * heaps[1].size = 16ull << 30;
+ * types[0].properties = DEVICE_LOCAL;
+ * types[1].properties = SLICEPOOL_MEMORY_TYPE_HOST_VISIBLE;
+ * types[1].heap = 1;
+ * sizes.min_host_memblock_size = 4 << 20;  // doubles with each block ...
+ * sizes.max_host_memblock_size = 64 << 20; // ... up to this
+ * config.memory_types = types;
+ * config.memory_type_count = 2;
+ * config.heaps = heaps;
+ * config.heap_count = 2;
+ * config.blocks = &sizes;
+ * if (slicepool_allocator_create(&device, &config, &typed) != SLICEPOOL_OK) return 1;
+ * request.size = 65536;
+ * request.required = SLICEPOOL_MEMORY_TYPE_HOST_VISIBLE;
+ * request.preferred = DEVICE_LOCAL; // a type with both would come first
+ * if (slicepool_allocate(typed, &request, &slice) != SLICEPOOL_OK) return 2;
+ * if (slicepool_free(typed, slice.id) != SLICEPOOL_OK) return 3;
+ * if (slicepool_allocator_destroy(typed, 0, NULL) != SLICEPOOL_OK) return 4;
+ * @endcode
+ */
 
 /** The host sees the memory. */
 #define SLICEPOOL_MEMORY_TYPE_HOST_VISIBLE 1
 
 /**
- * The sizes of shared memory blocks: of each memory type the first block has the smallest, and the next has twice that for
- * every block that the type has at that time, up to seven times and to the maximum.
+ * The sizes of shared memory blocks: of each memory type the first block has the smallest, and the next has twice that
+ * for every block that the type has at that time, up to seven times and to the maximum.
  *
  * Sizes are clamped to 4 MiB and 256 MiB, and then rounded up to a multiple of 4 MiB. They are what is asked for;
  * slicepool_allocation_sizes_adjust() tells what is used.
@@ -304,19 +379,21 @@ typedef struct slicepool_memory_type {
   /** The largest page the device gives out; 0: no limit. */
   uint64_t max_page;
   /**
-   * Every page is asked for at a multiple of this power of two, which is also the largest alignment a request may have
-   * (unless a pool's granule is larger); 0: 4096.
+   * Every page is asked for at a multiple of this power of two, which is also the largest alignment a request may
+   * have (unless a pool's granule is larger); 0: 4096.
    */
   uint64_t page_alignment;
   /**
    * Linear and optimal resources never share a range of this many bytes at a multiple of it (Vulkan's
-   * bufferImageGranularity): a power of two of at most 2^32; 0: 1. Above a pool's granule, the two kinds have pages of
-   * their own if there are pools for each (slicepool_pool_options.kinds); in a pool for both it takes the granule's place.
+   * bufferImageGranularity): a power of two of at most 2^32; 0: 1. Above a pool's granule, the two kinds have pages
+   * of their own if there are pools for each (slicepool_pool_options.kinds); in a pool for both it takes the
+   * granule's place.
    */
   uint64_t granularity;
   /**
-   * What is flushed and invalidated are multiples of this many bytes, a power of two of at most 2^32; 0 and 1: the memory
-   * is coherent, and nothing has to be. No pool has a smaller granule, so that nobody flushes another's bytes.
+   * What is flushed and invalidated are multiples of this many bytes, a power of two of at most 2^32; 0 and 1: the
+   * memory is coherent, and nothing has to be. No pool has a smaller granule, so that nobody flushes another's
+   * bytes.
    */
   uint64_t non_coherent_atom;
   /** What the memory is like, in bits of the program's own (VkMemoryPropertyFlags, say), which requests select by. */
@@ -331,7 +408,10 @@ typedef struct slicepool_heap {
   uint32_t struct_size;
   /** 0. */
   uint32_t reserved;
-  /** Bytes; 0: not known. A request above it is too large, and blocks are an eighth of it at most, but not below 4 MiB. */
+  /**
+   * Bytes; 0: not known. A request above it is too large, and blocks are an eighth of it at most, but not below 4
+   * MiB.
+   */
   uint64_t size;
   /** Bytes that the allocator may hold of it; 0: as many as the device gives. */
   uint64_t limit;
@@ -374,9 +454,9 @@ uint32_t slicepool_sizeof_heap(void);
 /** sizeof(slicepool_allocation_sizes) as the library sees it, for bindings. */
 uint32_t slicepool_sizeof_allocation_sizes(void);
 
-/* --------------------------------------------------------------------------------------------------------------------
+/* ------------------------------------------------------------------------------------------------------------------
  * Pages
- * -------------------------------------------------------------------------------------------------------------------- */
+ * ------------------------------------------------------------------------------------------------------------------ */
 
 /** In `slicepool_page_request.flags`: the page will only ever hold one slice at a time. */
 #define SLICEPOOL_PAGE_DEDICATED 1
@@ -390,8 +470,8 @@ typedef struct slicepool_page_request {
   /** Bytes, never 0. */
   uint64_t size;
   /**
-   * The page's address, or where it has none what `allocate` puts into `mapped`, must be a multiple of this, a power of
-   * two.
+   * The page's address, or where it has none what `allocate` puts into `mapped`, must be a multiple of this, a power
+   * of two.
    */
   uint64_t alignment;
   /** Position of the memory type. */
@@ -424,8 +504,8 @@ typedef struct slicepool_device_memory {
   /** Bytes, filled in by the library: what was asked for. */
   uint64_t size;
   /**
-   * Where the CPU sees the memory, NULL if it does not. The library never reads or writes there, unless the allocator is
-   * made with SLICEPOOL_ALLOCATOR_DEBUG_FILL or debug_margin.
+   * Where the CPU sees the memory, NULL if it does not. The library never reads or writes there, unless the
+   * allocator is made with SLICEPOOL_ALLOCATOR_DEBUG_FILL or debug_margin.
    */
   void *mapped;
   /** For the device's own use: comes back in `deallocate`. */
@@ -447,7 +527,10 @@ typedef slicepool_result (*slicepool_device_allocate_fn)(void *user_data,
 typedef slicepool_result (*slicepool_device_deallocate_fn)(void *user_data,
                                                            const struct slicepool_device_memory *memory);
 
-/** Makes a page visible to the CPU that is not: sets `mapped` to where it lies. Asked once until the page is unmapped again. */
+/**
+ * Makes a page visible to the CPU that is not: sets `mapped` to where it lies. Asked once until the page is unmapped
+ * again.
+ */
 typedef slicepool_result (*slicepool_device_map_fn)(void *user_data,
                                                     const struct slicepool_device_memory *memory,
                                                     void **mapped);
@@ -457,8 +540,8 @@ typedef void (*slicepool_device_unmap_fn)(void *user_data,
                                           const struct slicepool_device_memory *memory);
 
 /**
- * Bytes of a page that the CPU has written or is about to read: multiples of the memory type's non_coherent_atom, as far as
- * the page's end allows.
+ * Bytes of a page that the CPU has written or is about to read: multiples of the memory type's non_coherent_atom, as
+ * far as the page's end allows.
  */
 typedef struct slicepool_cache_range {
   /** sizeof(slicepool_cache_range) as the library knows it. */
@@ -490,9 +573,9 @@ uint32_t slicepool_sizeof_page_request(void);
 /** sizeof(slicepool_cache_range) as the library sees it, for bindings. */
 uint32_t slicepool_sizeof_cache_range(void);
 
-/* --------------------------------------------------------------------------------------------------------------------
+/* ------------------------------------------------------------------------------------------------------------------
  * Events
- * -------------------------------------------------------------------------------------------------------------------- */
+ * ------------------------------------------------------------------------------------------------------------------ */
 
 /** A page was taken from the device. */
 #define SLICEPOOL_EVENT_PAGE_ALLOCATED 1
@@ -516,8 +599,8 @@ uint32_t slicepool_sizeof_cache_range(void);
 #define SLICEPOOL_EVENT_SLICE_RESIZED 7
 
 /**
- * A slice was freed but waits for the device. Told once more if it waits for something else after that, or if overwriting it
- * has failed.
+ * A slice was freed but waits for the device. Told once more if it waits for something else after that, or if
+ * overwriting it has failed.
  */
 #define SLICEPOOL_EVENT_SLICE_PENDING 8
 
@@ -543,10 +626,9 @@ typedef struct slicepool_event {
   /** A SLICEPOOL_EVENT_ kind. */
   uint32_t kind;
   /**
-   * Rises with everything that happens to an allocator; some numbers are never used. 0 for SIZE_ROUNDED, which is told
-   * while it is made. Events of several threads may
-   * arrive in another order: a log that is sorted by it replays. Has 32 bits, and wraps, where the processor has no
-   * atomic numbers of 64.
+   * Rises with everything that happens to an allocator; some numbers are never used. 0 for SIZE_ROUNDED, which is
+   * told while it is made. Events of several threads may arrive in another order: a log that is sorted by it
+   * replays. Has 32 bits, and wraps, where the processor has no atomic numbers of 64.
    */
   uint64_t sequence;
   /** Of slices: the handle. */
@@ -579,9 +661,49 @@ typedef void (*slicepool_device_event_fn)(void *user_data, const struct slicepoo
 /** sizeof(slicepool_event) as the library sees it, for bindings. */
 uint32_t slicepool_sizeof_event(void);
 
-/* --------------------------------------------------------------------------------------------------------------------
+/* ------------------------------------------------------------------------------------------------------------------
  * Device
- * -------------------------------------------------------------------------------------------------------------------- */
+ * ------------------------------------------------------------------------------------------------------------------ */
+
+/*
+ * Two callbacks are a device; the others may be NULL. Pages are asked for in MiB, so a callback need not be fast.
+ *
+ * @code
+ * static slicepool_result take(void *user_data, const slicepool_page_request *request,
+ *                              slicepool_device_memory *memory) {
+ *   void *page = aligned_alloc((size_t)request->alignment, (size_t)request->size);
+ *   (void)user_data;
+ *   if (page == NULL) return SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY;
+ *   memory->handle = (uint64_t)(uintptr_t)page; // what slices carry: a VkDeviceMemory, a cl_mem, a file offset
+ *   memory->mapped = page;                      // if the CPU sees it
+ *   return SLICEPOOL_OK;
+ * }
+ *
+ * static slicepool_result give_back(void *user_data, const slicepool_device_memory *memory) {
+ *   (void)user_data;
+ *   free(memory->mapped);
+ *   return SLICEPOOL_OK;
+ * }
+ *
+ * int main(void) {
+ *   slicepool_device device = SLICEPOOL_DEVICE_INIT;
+ *   slicepool_allocator *allocator = NULL;
+ *   slicepool_request request = SLICEPOOL_REQUEST_INIT;
+ *   slicepool_slice slice = SLICEPOOL_SLICE_INIT;
+ *   device.allocate = take;
+ *   device.deallocate = give_back;
+ *   if (slicepool_allocator_create(&device, NULL, &allocator) != SLICEPOOL_OK) return 1;
+ *   request.size = 4096;
+ *   if (slicepool_allocate(allocator, &request, &slice) != SLICEPOOL_OK) return 2;
+ *   memset(slice.mapped, 0, (size_t)slice.size);
+ *   if (slicepool_free(allocator, slice.id) != SLICEPOOL_OK) return 3;
+ *   return slicepool_allocator_destroy(allocator, 0, NULL) == SLICEPOOL_OK ? 0 : 4;
+ * }
+ * @endcode
+ *
+ * A device with queues has `completed`, or the program calls slicepool_collect(). Memory that is not coherent with the
+ * CPU's caches needs `flush` and `invalidate`; `heap_budget` tells how much of a heap others have left.
+ */
 
 /** In answers of `out_of_memory`: refuse the request. */
 #define SLICEPOOL_SHORTAGE_REFUSE 0
@@ -621,8 +743,8 @@ typedef struct slicepool_shortage {
 
 /**
  * Is told of a request that cannot be served; may free or evict something, and answers SLICEPOOL_SHORTAGE_RETRY, or
- * anything else to have it refused. Called up to 8 times for a request; half as often for each such call that is running
- * already, of whatever thread, so that one which allocates comes to an end: beside four others, not at all.
+ * anything else to have it refused. Called up to 8 times for a request; half as often for each such call that is
+ * running already, of whatever thread, so that one which allocates comes to an end: beside four others, not at all.
  */
 typedef int32_t (*slicepool_device_out_of_memory_fn)(void *user_data,
                                                      const struct slicepool_shortage *shortage);
@@ -648,9 +770,9 @@ typedef struct slicepool_fill_request {
 } slicepool_fill_request;
 
 /**
- * A place on a timeline of the device's work: a queue, a stream, a frame loop, numbered as the program likes. What waits
- * for it may be reused once the timeline has completed that value. Timelines begin at 0, which is completed from the
- * start, and rise. This struct will not grow.
+ * A place on a timeline of the device's work: a queue, a stream, a frame loop, numbered as the program likes. What
+ * waits for it may be reused once the timeline has completed that value. Timelines begin at 0, which is completed from
+ * the start, and rise. This struct will not grow.
  */
 typedef struct slicepool_point {
   /** Number of the timeline. */
@@ -662,12 +784,12 @@ typedef struct slicepool_point {
 } slicepool_point;
 
 /**
- * Fills memory with zeros. SLICEPOOL_OK: done, or ordered before everything that the program does with the memory from now
- * on; if `point`, which is all 0 before, was set: under way until that has been passed, for which the slice waits. A point
- * is for SLICEPOOL_FILL_SCRUB only; for SLICEPOOL_FILL_ZERO it counts as a failure. Anything else: not done. A new slice is
- * freed again then and its request refused; a freed one stays pending, and is tried again by the next slicepool_collect(),
- * slicepool_trim() or free of many, but for those that are called while slices are being filled. Without host memory for
- * a point, a freed slice is not filled before there is some.
+ * Fills memory with zeros. SLICEPOOL_OK: done, or ordered before everything that the program does with the memory from
+ * now on; if `point`, which is all 0 before, was set: under way until that has been passed, for which the slice waits.
+ * A point is for SLICEPOOL_FILL_SCRUB only; for SLICEPOOL_FILL_ZERO it counts as a failure. Anything else: not done. A
+ * new slice is freed again then and its request refused; a freed one stays pending, and is tried again by the next
+ * slicepool_collect(), slicepool_trim() or free of many, but for those that are called while slices are being filled.
+ * Without host memory for a point, a freed slice is not filled before there is some.
  */
 typedef slicepool_result (*slicepool_device_fill_fn)(void *user_data,
                                                      const struct slicepool_fill_request *request,
@@ -686,8 +808,9 @@ typedef struct slicepool_heap_budget {
 } slicepool_heap_budget;
 
 /**
- * Says how much of a heap is used and may be: fills in `budget` and answers SLICEPOOL_OK. Any other answer means that it is
- * not known. Asked when memory is about to be taken, and never else but for slicepool_heap_statistics_get() and reports.
+ * Says how much of a heap is used and may be: fills in `budget` and answers SLICEPOOL_OK. Any other answer means that
+ * it is not known. Asked when memory is about to be taken, and never else but for slicepool_heap_statistics_get() and
+ * reports.
  */
 typedef slicepool_result (*slicepool_device_heap_budget_fn)(void *user_data,
                                                             uint32_t heap,
@@ -733,7 +856,8 @@ typedef struct slicepool_device {
 /**
  * Fills in a device whose pages are host memory of the C library: for staging memory, tests and first steps.
  *
- * Handle and address of its pages are their address; they are mapped where they lie, and it fills them for ZERO and SCRUB.
+ * Handle and address of its pages are their address; they are mapped where they lie, and it fills them for ZERO and
+ * SCRUB.
  *
  * @param device  filled in; its struct_size must be set
  * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
@@ -757,13 +881,13 @@ uint32_t slicepool_sizeof_fill_request(void);
 /** sizeof(slicepool_device) as the library sees it, for bindings. */
 uint32_t slicepool_sizeof_device(void);
 
-/* --------------------------------------------------------------------------------------------------------------------
+/* ------------------------------------------------------------------------------------------------------------------
  * Host
- * -------------------------------------------------------------------------------------------------------------------- */
+ * ------------------------------------------------------------------------------------------------------------------ */
 
 /**
- * Gives `size` bytes at a multiple of `alignment`, a power of two; NULL if there is none. Memory that is not aligned as
- * asked is given back and counts as none.
+ * Gives `size` bytes at a multiple of `alignment`, a power of two; NULL if there is none. Memory that is not aligned
+ * as asked is given back and counts as none.
  */
 typedef void *(*slicepool_host_allocate_fn)(void *user_data, uint64_t size, uint64_t alignment);
 
@@ -780,7 +904,8 @@ typedef void (*slicepool_host_lock_fn)(void *user_data);
 typedef void (*slicepool_host_wait_fn)(void *user_data, uint32_t attempt);
 
 /**
- * The host side of one allocator, space, budget or buffer pool: all optional, NULL means the default. Copied at creation.
+ * The host side of one allocator, space, budget or buffer pool: all optional, NULL means the default. Copied at
+ * creation.
  *
  * None of these functions may call slicepool, throw, longjmp or unwind. Any thread that uses the object calls them.
  */
@@ -809,9 +934,30 @@ typedef struct slicepool_host {
 /** sizeof(slicepool_host) as the library sees it, for bindings. */
 uint32_t slicepool_sizeof_host(void);
 
-/* --------------------------------------------------------------------------------------------------------------------
+/* ------------------------------------------------------------------------------------------------------------------
  * Pools
- * -------------------------------------------------------------------------------------------------------------------- */
+ * ------------------------------------------------------------------------------------------------------------------ */
+
+/*
+ * An allocator has a list of pools; the first that takes a request serves it. Start without a list, or with one that a
+ * function below makes, and change it when slicepool_report_json() shows that something else would do better.
+ *
+ * @code
+ * slicepool_pool_options pools[2] = {SLICEPOOL_POOL_OPTIONS_INIT, SLICEPOOL_POOL_OPTIONS_INIT};
+ * slicepool_allocator_config config = SLICEPOOL_ALLOCATOR_CONFIG_INIT;
+ * slicepool_allocator *engine = NULL;
+ * pools[0].kind = SLICEPOOL_POOL_SLICED_PAGES; // small slices share pages of 2 MiB ...
+ * pools[0].page_size = 2 << 20;
+ * pools[0].max_slice_size = 256 << 10;
+ * pools[1].kind = SLICEPOOL_POOL_EXCLUSIVE_PAGES; // ... and large ones have a page each
+ * pools[1].max_alloc_size = 1 << 30;
+ * pools[1].dealloc_period = 10000;
+ * config.pools = pools;
+ * config.pool_count = 2;
+ * if (slicepool_allocator_create(&device, &config, &engine) != SLICEPOOL_OK) return 1;
+ * if (slicepool_allocator_destroy(engine, 0, NULL) != SLICEPOOL_OK) return 2;
+ * @endcode
+ */
 
 /** Every slice has a page of its own, of about its size, which near sizes share one after the other. */
 #define SLICEPOOL_POOL_EXCLUSIVE_PAGES 1
@@ -833,17 +979,17 @@ uint32_t slicepool_sizeof_host(void);
 
 /**
  * The next page has an eighth of what the pool holds up to 16 times page_size, and a sixty-fourth beyond; at least
- * page_size and at most max_page_size. Of that it has as much as whole slices of the request's size fill, in steps of a
- * sixteenth of page_size. A request of 4 times page_size, or larger than such a page, gets a page for itself. Before a
- * page is taken, as many bytes go back in pages that hold nothing, if there are any: those idle the longest first. They
- * are gone even if the device then gives no page.
+ * page_size and at most max_page_size. Of that it has as much as whole slices of the request's size fill, in steps of
+ * a sixteenth of page_size. A request of 4 times page_size, or larger than such a page, gets a page for itself. Before
+ * a page is taken, as many bytes go back in pages that hold nothing, if there are any: those idle the longest first.
+ * They are gone even if the device then gives no page.
  */
 #define SLICEPOOL_PAGE_GROWTH_SHARE 0
 
 /**
- * The next page has twice page_size for every page that the pools with this rule hold of the memory type, up to seven times
- * and to max_page_size. If that is too small for the request, the first such size that is not. Pages that hold nothing
- * stay until they are too old.
+ * The next page has twice page_size for every page that the pools with this rule hold of the memory type, up to seven
+ * times and to max_page_size. If that is too small for the request, the first such size that is not. Pages that hold
+ * nothing stay until they are too old.
  */
 #define SLICEPOOL_PAGE_GROWTH_DOUBLING 1
 
@@ -884,10 +1030,10 @@ typedef struct slicepool_pool_options {
   /** Sliced pages: the largest slice the pool takes; 0: as large as a page can be. */
   uint64_t max_slice_size;
   /**
-   * Sliced pages: cap on all pages together: as many whole pages as it can pay for; 0: none. If it cannot pay for one
-   * page, pages are as small as it is, and if not even for a granule, the pool serves nothing. Of pages that grow the
-   * last one before the cap has what is left. The cap belongs to this pool of this allocator: with an allocator per
-   * stream there is one per stream.
+   * Sliced pages: cap on all pages together: as many whole pages as it can pay for; 0: none. If it cannot pay for
+   * one page, pages are as small as it is, and if not even for a granule, the pool serves nothing. Of pages that
+   * grow the last one before the cap has what is left. The cap belongs to this pool of this allocator: with an
+   * allocator per stream there is one per stream.
    */
   uint64_t max_pool_size;
   /** Sliced pages: 0: all pages are equal. Otherwise they grow up to this, as page_growth says. */
@@ -900,8 +1046,8 @@ typedef struct slicepool_pool_options {
    */
   uint64_t max_alloc_size;
   /**
-   * Direct: when no free page has the size, free pages go back, lowest index first, until this many bytes hold the new
-   * page too, or none is free; 0: no such watermark.
+   * Direct: when no free page has the size, free pages go back, lowest index first, until this many bytes hold the
+   * new page too, or none is free; 0: no such watermark.
    */
   uint64_t reclaim_at;
   /** Every offset and size is a multiple of this power of two, at most 2^32; 0: 256. A page has at most 2^32 - 1. */
@@ -909,15 +1055,15 @@ typedef struct slicepool_pool_options {
   /**
    * Pages that hold nothing go back after about this many allocations of the allocator; 0: never by themselves.
    *
-   * A page has a count of staleness, which begins at 4. Using the page again after it held nothing takes 1 off. Every
-   * dealloc_period / 5 allocations add 1 to each page that holds nothing; at 5 it goes, at most four in one call. So a
-   * page that was never used again goes at the first check, one that was used again and again after a whole period.
-   * Periods below 10 mean a check with every allocation.
+   * A page has a count of staleness, which begins at 4. Using the page again after it held nothing takes 1 off.
+   * Every dealloc_period / 5 allocations add 1 to each page that holds nothing; at 5 it goes, at most four in one
+   * call. So a page that was never used again goes at the first check, one that was used again and again after a
+   * whole period. Periods below 10 mean a check with every allocation.
    */
   uint64_t dealloc_period;
   /**
-   * Bytes that the pool keeps whatever their age. Ageing alone heeds this. The page that is due first decides: if it is
-   * too large to go, younger ones stay too.
+   * Bytes that the pool keeps whatever their age. Ageing alone heeds this. The page that is due first decides: if it
+   * is too large to go, younger ones stay too.
    */
   uint64_t keep_bytes;
   /** Sliced pages: a SLICEPOOL_NEAR_PAGE_ rule. */
@@ -929,8 +1075,8 @@ typedef struct slicepool_pool_options {
   /** Sliced pages: which resources are taken, SLICEPOOL_KINDS_. */
   uint32_t kinds;
   /**
-   * Sliced pages: how many are taken when the allocator is made, or the pool installed. Like others, they go back when
-   * they are too old; keep_bytes keeps them.
+   * Sliced pages: how many are taken when the allocator is made, or the pool installed. Like others, they go back
+   * when they are too old; keep_bytes keeps them.
    */
   uint32_t min_pages;
   /** 0. */
@@ -938,10 +1084,10 @@ typedef struct slicepool_pool_options {
 } slicepool_pool_options;
 
 /**
- * Two pools for programs of any size, which an allocator gets by default: pages of 4 MiB for requests up to 64 KiB, and
- * pages that grow with what is held, from 4 MiB to the smaller of 256 MiB and an eighth of the heap, for the others.
- * Pages that hold nothing go back after some thousand allocations: more than a frame or a training step has, so that a
- * program which repeats itself keeps what it needs. A program that allocates one byte takes 4 MiB.
+ * Two pools for programs of any size, which an allocator gets by default: pages of 4 MiB for requests up to 64 KiB,
+ * and pages that grow with what is held, from 4 MiB to the smaller of 256 MiB and an eighth of the heap, for the
+ * others. Pages that hold nothing go back after some thousand allocations: more than a frame or a training step has,
+ * so that a program which repeats itself keeps what it needs. A program that allocates one byte takes 4 MiB.
  *
  * @param properties  may be NULL for the defaults
  * @param pools       `capacity` structs, of which the first has its struct_size set; written only if the whole list
@@ -960,9 +1106,11 @@ slicepool_result slicepool_layout_adaptive(const struct slicepool_layout_propert
 
 /**
  * A few pools of sliced pages, from max_page / 4 down to 32 MiB / 4 in steps of four, for slices of half a page, a
- * quarter and so on; an exclusive page for each larger request, which goes back when it was not used for
- * 5,000 allocations and as many more for each GiB of max_page; and a pool for requests of size 0. Needs max_page to make
+ * quarter and so on; an exclusive page for each larger request, which goes back when it was not used for 5,000
+ * allocations and as many more for each GiB of max_page; and a pool for requests of size 0. Needs max_page to make
  * sense. As slicepool_layout_adaptive() in all else.
+ *
+ * @return as slicepool_layout_adaptive()
  *
  * Threads: any. Cost: constant.
  */
@@ -972,9 +1120,11 @@ slicepool_result slicepool_layout_sub_slices(const struct slicepool_layout_prope
                                              uint32_t *count);
 
 /**
- * A page for each slice, in up to 24 pools whose sizes form a geometric series from 32 KiB to max_page, which has to be
- * given to make sense. Pages go back when they were not used for 5,000 allocations and as many more for each GiB of the
- * pool's size. As slicepool_layout_adaptive() in all else.
+ * A page for each slice, in up to 24 pools whose sizes form a geometric series from 32 KiB to max_page, which has to
+ * be given to make sense. Pages go back when they were not used for 5,000 allocations and as many more for each GiB of
+ * the pool's size. As slicepool_layout_adaptive() in all else.
+ *
+ * @return as slicepool_layout_adaptive()
  *
  * Threads: any. Cost: constant.
  */
@@ -989,17 +1139,34 @@ uint32_t slicepool_sizeof_pool_options(void);
 /** sizeof(slicepool_layout_properties) as the library sees it, for bindings. */
 uint32_t slicepool_sizeof_layout_properties(void);
 
-/* --------------------------------------------------------------------------------------------------------------------
+/* ------------------------------------------------------------------------------------------------------------------
  * Budgets: limits that allocators share
- * -------------------------------------------------------------------------------------------------------------------- */
+ * ------------------------------------------------------------------------------------------------------------------ */
+
+/*
+ * @code
+ * slicepool_budget_config limits = SLICEPOOL_BUDGET_CONFIG_INIT;
+ * slicepool_allocator_config config = SLICEPOOL_ALLOCATOR_CONFIG_INIT;
+ * slicepool_allocator *streams[2] = {NULL, NULL};
+ * limits.max_bytes = 256 << 20; // for both streams together
+ * if (slicepool_budget_create(&limits, &config.budget) != SLICEPOOL_OK) return 1;
+ * if (slicepool_allocator_create(&device, &config, &streams[0]) != SLICEPOOL_OK) return 2;
+ * if (slicepool_allocator_create(&device, &config, &streams[1]) != SLICEPOOL_OK) return 3;
+ * if (slicepool_budget_release(config.budget) != SLICEPOOL_OK) return 4; // the allocators keep it
+ * if (slicepool_allocator_destroy(streams[0], 0, NULL) != SLICEPOOL_OK) return 5;
+ * if (slicepool_allocator_destroy(streams[1], 0, NULL) != SLICEPOOL_OK) return 6;
+ * @endcode
+ */
 
 /**
- * Limits on bytes and pages that several allocators share: one per stream over one device, one per memory type of a heap.
+ * Limits on bytes and pages that several allocators share: one per stream over one device, one per memory type of a
+ * heap.
  *
- * Every page counts from before the device is asked for it until the device has taken it back, those it refuses to take
- * included. A reservation that is refused although the limits allow for it raises the budget's pressure: each allocator
- * that shares it gives pages that hold nothing back when it allocates, frees or collects the next time, until what was
- * refused would fit. An allocator that has gone leaves nothing reserved, even if its device kept a page.
+ * Every page counts from before the device is asked for it until the device has taken it back, those it refuses to
+ * take included. A reservation that is refused although the limits allow for it raises the budget's pressure: each
+ * allocator that shares it gives pages that hold nothing back when it allocates, frees or collects the next time,
+ * until what was refused would fit. An allocator that has gone leaves nothing reserved, even if its device kept a
+ * page.
  *
  * Counts its owners: the caller of slicepool_budget_create() is one, and so is each allocator.
  */
@@ -1013,7 +1180,10 @@ typedef struct slicepool_budget_config {
   uint32_t max_pages;
   /** Bytes that may be held; 0: any number. */
   uint64_t max_bytes;
-  /** Where the budget lives and how threads are kept apart; NULL: the C library's memory, and a spin lock that yields. */
+  /**
+   * Where the budget lives and how threads are kept apart; NULL: the C library's memory, and a spin lock that
+   * yields.
+   */
   const slicepool_host *host;
   /** Where the details of a failed creation go; may be NULL. */
   slicepool_failure *failure;
@@ -1023,7 +1193,10 @@ typedef struct slicepool_budget_config {
 typedef struct slicepool_budget_statistics {
   /** sizeof(slicepool_budget_statistics), set by the caller. */
   uint32_t struct_size;
-  /** Reservations that were refused although the limits allow for them, and limits that were set below what is held. Wraps. */
+  /**
+   * Reservations that were refused although the limits allow for them, and limits that were set below what is held.
+   * Wraps.
+   */
   uint32_t pressure;
   /** Bytes that may be held; UINT64_MAX: any number. */
   uint64_t max_bytes;
@@ -1103,9 +1276,9 @@ uint32_t slicepool_sizeof_budget_config(void);
 /** sizeof(slicepool_budget_statistics) as the library sees it, for bindings. */
 uint32_t slicepool_sizeof_budget_statistics(void);
 
-/* --------------------------------------------------------------------------------------------------------------------
+/* ------------------------------------------------------------------------------------------------------------------
  * Allocator
- * -------------------------------------------------------------------------------------------------------------------- */
+ * ------------------------------------------------------------------------------------------------------------------ */
 
 /** The caller lets one thread at a time into the allocator: no lock is taken. */
 #define SLICEPOOL_ALLOCATOR_EXTERNALLY_SYNCHRONIZED 1
@@ -1118,27 +1291,31 @@ uint32_t slicepool_sizeof_budget_statistics(void);
 #define SLICEPOOL_ALLOCATOR_VALIDATE 2
 
 /**
- * Everything is placed and counted as always, but the device gives no memory before slicepool_resolve() asks for a slice's.
- * For measuring what a program needs. Caps of pools hold; the other limits count only what has been resolved.
+ * Everything is placed and counted as always, but the device gives no memory before slicepool_resolve() asks for a
+ * slice's. For measuring what a program needs. Caps of pools hold; the other limits count only what has been resolved.
  */
 #define SLICEPOOL_ALLOCATOR_DRY_RUN 4
 
 /**
- * Slices that the CPU sees are filled with the byte 0xDC when they are handed out, and with 0xEF when they are freed, or
- * when what they waited for has passed. For finding programs' faults; slow.
+ * Slices that the CPU sees are filled with the byte 0xDC when they are handed out, and with 0xEF when they are freed,
+ * or when what they waited for has passed. For finding programs' faults; slow.
  */
 #define SLICEPOOL_ALLOCATOR_DEBUG_FILL 8
 
 /**
- * Requests that no pool takes, of the memory type that they come to, because they are too large for all of them or there is
- * none for their kind, have a page of their own, as if they had SLICEPOOL_REQUEST_DEDICATED. Always so with `blocks`.
+ * Requests that no pool takes, of the memory type that they come to, because they are too large for all of them or
+ * there is none for their kind, have a page of their own, as if they had SLICEPOOL_REQUEST_DEDICATED. Always so with
+ * `blocks`.
  */
 #define SLICEPOOL_ALLOCATOR_DEDICATED_WHEN_TOO_LARGE 16
 
 /** The callback `event` hears of every slice too. Slow: each is looked after by hand. */
 #define SLICEPOOL_ALLOCATOR_SLICE_EVENTS 32
 
-/** Destroy although slices are live or pending. Those with SLICEPOOL_REQUEST_SCRUB are overwritten if that works at once. */
+/**
+ * Destroy although slices are live or pending. Those with SLICEPOOL_REQUEST_SCRUB are overwritten if that works at
+ * once.
+ */
 #define SLICEPOOL_DESTROY_FORCE 1
 
 /**
@@ -1157,8 +1334,8 @@ typedef struct slicepool_allocator_config {
   /** SLICEPOOL_ALLOCATOR_ flags. */
   uint32_t flags;
   /**
-   * The largest page the device gives out; 0: no limit. This and the next two describe a device with memory of one kind,
-   * and are 0 where memory_types do.
+   * The largest page the device gives out; 0: no limit. This and the next two describe a device with memory of one
+   * kind, and are 0 where memory_types do.
    */
   uint64_t max_page;
   /**
@@ -1169,36 +1346,36 @@ typedef struct slicepool_allocator_config {
   /** Bytes of the heap that pages come from; 0: not known. A request above it is too large. */
   uint64_t heap_size;
   /**
-   * Bytes that the allocator may hold from the device, pages that are just being taken and those that the device does not
-   * take back included; 0: as many as it gives.
+   * Bytes that the allocator may hold from the device, pages that are just being taken and those that the device
+   * does not take back included; 0: as many as it gives.
    */
   uint64_t max_bytes;
   /**
-   * Granule of the pool of slices with SLICEPOOL_REQUEST_PERSISTENT; 0: 256, and slicepool_allocator_bytes_needed() does
-   * not count on there being any.
+   * Granule of the pool of slices with SLICEPOOL_REQUEST_PERSISTENT; 0: 256, and slicepool_allocator_bytes_needed()
+   * does not count on there being any.
    */
   uint64_t persistent_granule;
   /**
-   * Bytes behind each slice that belong to nobody, at most 1 MiB, rounded up to the granule, which may be 1 MiB too then;
-   * 0: none. Where the CPU sees them they are filled with the byte 0xFD, and looked at when the slice is freed and by
-   * slicepool_check_margins(). They count as padding, and slices that fill a page are as much smaller. For finding
-   * programs' faults; slow.
+   * Bytes behind each slice that belong to nobody, at most 1 MiB, rounded up to the granule, which may be 1 MiB too
+   * then; 0: none. Where the CPU sees them they are filled with the byte 0xFD, and looked at when the slice is freed
+   * and by slicepool_check_margins(). They count as padding, and slices that fill a page are as much smaller. For
+   * finding programs' faults; slow.
    */
   uint64_t debug_margin;
   /**
-   * Pages of slices with SLICEPOOL_REQUEST_DEDICATED that hold nothing go back after about this many allocations, as with
-   * slicepool_pool_options.dealloc_period; 0: 1024; UINT64_MAX: never by themselves.
+   * Pages of slices with SLICEPOOL_REQUEST_DEDICATED that hold nothing go back after about this many allocations, as
+   * with slicepool_pool_options.dealloc_period; 0: 1024; UINT64_MAX: never by themselves.
    */
   uint64_t dedicated_period;
   /**
-   * Number of pools, at most 256; 0: those that `blocks` asks for, or those of slicepool_layout_adaptive() for each memory
-   * type.
+   * Number of pools, at most 256; 0: those that `blocks` asks for, or those of slicepool_layout_adaptive() for each
+   * memory type.
    */
   uint32_t pool_count;
   /**
    * A request that would fit into a page which another call is just getting waits for it this many back-off steps
-   * before it gets its own, or is refused at the cap; 0: 32. A step is what the spin lock does between two tries: some
-   * microseconds at most, or giving up the CPU once. A device that takes longer is not waited for to the end.
+   * before it gets its own, or is refused at the cap; 0: 32. A step is what the spin lock does between two tries:
+   * some microseconds at most, or giving up the CPU once. A device that takes longer is not waited for to the end.
    */
   uint32_t growth_wait_steps;
   /** Pages that the allocator may hold, counted as for max_bytes; 0: any number. */
@@ -1215,8 +1392,8 @@ typedef struct slicepool_allocator_config {
   const slicepool_heap *heaps;
   /**
    * Instead of pools: shared blocks of these sizes in each memory type, and pages of their own for larger requests;
-   * NULL: not so. No block is larger than an eighth of its heap, or 4 MiB if that is more; blocks that hold nothing go back after about 1,024
-   * allocations.
+   * NULL: not so. No block is larger than an eighth of its heap, or 4 MiB if that is more; blocks that hold nothing
+   * go back after about 1,024 allocations.
    */
   const slicepool_allocation_sizes *blocks;
   /** The pools, in the order in which they are tried. */
@@ -1242,8 +1419,8 @@ typedef struct slicepool_allocator_config {
  * @param config     copied with all it points to; may be NULL for the defaults
  * @param allocator  set on success; to be destroyed or abandoned by the caller
  * @return SLICEPOOL_ERROR_INVALID_ARGUMENT (config->failure names the field), SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY,
- *         SLICEPOOL_ERROR_VERSION_MISMATCH; those of slicepool_prefill() for min_pages, of which the device has all back
- *         then
+ *         SLICEPOOL_ERROR_VERSION_MISMATCH; those of slicepool_prefill() for min_pages, of which the device has all
+ *         back then
  *
  * Threads: any. Cost: a few host allocations per pool.
  */
@@ -1253,9 +1430,9 @@ slicepool_result slicepool_allocator_create(const slicepool_device *device,
 
 /**
  * Creates an allocator all of whose bookkeeping, and itself, lives in a block of memory that the caller provides. It
- * never asks for more: when the block is full, calls answer SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY until something is freed.
- * How much has to be freed depends: cutting a slice wants some slots to spare whether it needs them or not. A block of
- * slicepool_allocator_bytes_needed() is never full, unless with what that does not count.
+ * never asks for more: when the block is full, calls answer SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY until something is
+ * freed. How much has to be freed depends: cutting a slice wants some slots to spare whether it needs them or not. A
+ * block of slicepool_allocator_bytes_needed() is never full, unless with what that does not count.
  *
  * @param device     as for slicepool_allocator_create()
  * @param config     as for slicepool_allocator_create(); its host must not have `allocate`
@@ -1277,17 +1454,17 @@ slicepool_result slicepool_allocator_create_in(const slicepool_device *device,
  * Bytes of a block for slicepool_allocator_create_in() in which an allocator of this config always has room for its
  * books, as far as they are counted.
  *
- * An upper bound, whichever pools the slices and pages are in and in whatever order they come and go. Not counted: names and
- * user data; pools of slices with pages of their own (DEDICATED, device_data, PERSISTENT), unless the config has
- * SLICEPOOL_ALLOCATOR_DEDICATED_WHEN_TOO_LARGE or a persistent_granule;
- * 64 bytes for each slice of a slicepool_allocate_many() while that runs; and one slot of 32 bytes that wears out with
- * every 16.7 million frees of it.
+ * An upper bound, whichever pools the slices and pages are in and in whatever order they come and go. Not counted:
+ * names and user data; pools of slices with pages of their own (DEDICATED, device_data, PERSISTENT), unless the config
+ * has SLICEPOOL_ALLOCATOR_DEDICATED_WHEN_TOO_LARGE or a persistent_granule; 64 bytes for each slice of a
+ * slicepool_allocate_many() while that runs; and one slot of 32 bytes that wears out with every 16.7 million frees of
+ * it.
  *
  * @param config  as for slicepool_allocator_create_in(); may be NULL
  * @param slices  the most slices that are live or pending at a time
  * @param pages   the most pages that are held at a time, of all pools together, those being taken included
- * @param timelines  the most timelines that slices have waited for, and that are not forgotten. Not counted: 32 bytes for
- *                   each point of slices that wait for several; other pools beside those there are, while
+ * @param timelines  the most timelines that slices have waited for, and that are not forgotten. Not counted: 32 bytes
+ *                   for each point of slices that wait for several; other pools beside those there are, while
  *                   slicepool_install_pools() puts them in their place
  * @param bytes   set on success
  * @return as slicepool_allocator_create(); SLICEPOOL_ERROR_TOO_MANY_SLICES above the slots a pool
@@ -1307,9 +1484,9 @@ slicepool_result slicepool_allocator_bytes_needed(const struct slicepool_allocat
  * @param allocator  not used by anybody else any more, unless the call fails
  * @param flags      SLICEPOOL_DESTROY_FORCE: also if slices are live or the device refuses a page
  * @param failure    may be NULL
- * @return SLICEPOOL_ERROR_BUSY while slices are live or pending, or a callback of this allocator is running (so from within
- *         one, FORCE or not); SLICEPOOL_ERROR_DEVICE_FAILED if the device refuses to take a page back.
- *         The allocator and its slices are as usable as before then; a refused page counts as stuck.
+ * @return SLICEPOOL_ERROR_BUSY while slices are live or pending, or a callback of this allocator is running (so from
+ *         within one, FORCE or not); SLICEPOOL_ERROR_DEVICE_FAILED if the device refuses to take a page back. The
+ *         allocator and its slices are as usable as before then; a refused page counts as stuck.
  *
  * Threads: exclusive. Cost: one device call a page.
  */
@@ -1334,8 +1511,8 @@ slicepool_result slicepool_allocator_abandon(struct slicepool_allocator *allocat
  * Gives pages that hold nothing back to the device, those of all pools that have held nothing the longest first, while
  * at least `min_keep_bytes` stay reserved; asks again for pages that the device has refused to take back.
  *
- * Of each pool the page that has held nothing the longest is looked at: where that one is too large to go, others of its
- * pool stay too. Pages of persistent slices are neither given back nor counted.
+ * Of each pool the page that has held nothing the longest is looked at: where that one is too large to go, others of
+ * its pool stay too. Pages of persistent slices are neither given back nor counted.
  *
  * @param failure  may be NULL
  * @return SLICEPOOL_ERROR_DEVICE_FAILED if the device refuses a page: the others have been given back, that one is
@@ -1360,12 +1537,12 @@ slicepool_result slicepool_cleanup(struct slicepool_allocator *allocator,
                                    slicepool_failure *failure);
 
 /**
- * Makes memory that the program owns a page of a pool, as if the device had just given it out: slices are cut from it, and
- * it goes back to the callback `deallocate` like any other, where `context` can tell it apart.
+ * Makes memory that the program owns a page of a pool, as if the device had just given it out: slices are cut from it,
+ * and it goes back to the callback `deallocate` like any other, where `context` can tell it apart.
  *
  * @param pool     position in the list of pools
- * @param memory   as `allocate` fills it in, and its size: of pools whose pages are equal it must be theirs, of exclusive
- *                 pages one that the pool takes itself, otherwise a multiple of the granule; device_code 0
+ * @param memory   as `allocate` fills it in, and its size: of pools whose pages are equal it must be theirs, of
+ *                 exclusive pages one that the pool takes itself, otherwise a multiple of the granule; device_code 0
  * @param failure  may be NULL
  * @return SLICEPOOL_ERROR_INVALID_ARGUMENT (no such pool, a size that it cannot use, the handle UINT64_MAX),
  *         SLICEPOOL_ERROR_DEVICE_FAILED (not aligned; live already), SLICEPOOL_ERROR_POOL_CAPACITY_EXCEEDED,
@@ -1385,8 +1562,8 @@ slicepool_result slicepool_adopt(struct slicepool_allocator *allocator,
  *
  * @param pool     position in the list of pools
  * @param failure  may be NULL
- * @return SLICEPOOL_ERROR_INVALID_ARGUMENT (no such pool, or not of sliced pages); otherwise as slicepool_allocate(). Pages
- *         that were taken stay
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT (no such pool, or not of sliced pages); otherwise as slicepool_allocate().
+ *         Pages that were taken stay
  *
  * Threads: any. Cost: one device call a page.
  */
@@ -1396,12 +1573,12 @@ slicepool_result slicepool_prefill(struct slicepool_allocator *allocator,
                                    slicepool_failure *failure);
 
 /**
- * The pools that an allocator of this config would have, as slicepool_pool_options_get() tells: those of `blocks`, or adaptive
- * ones for each memory type, or those it names. Change them as you like and name them in its stead.
+ * The pools that an allocator of this config would have, as slicepool_pool_options_get() tells: those of `blocks`, or
+ * adaptive ones for each memory type, or those it names. Change them as you like and name them in its stead.
  *
  * @param config  as for slicepool_allocator_create()
- * @param pools   `capacity` structs, of which the first has its struct_size set; written only if the whole list fits; may
- *                be NULL if capacity is 0
+ * @param pools   `capacity` structs, of which the first has its struct_size set; written only if the whole list fits;
+ *                may be NULL if capacity is 0
  * @param count   set to the number of pools: if it is above capacity, nothing was written
  * @return as slicepool_allocator_create()
  *
@@ -1415,17 +1592,40 @@ slicepool_result slicepool_config_pools(const struct slicepool_allocator_config 
 /** sizeof(slicepool_allocator_config) as the library sees it, for bindings. */
 uint32_t slicepool_sizeof_allocator_config(void);
 
-/* --------------------------------------------------------------------------------------------------------------------
+/* ------------------------------------------------------------------------------------------------------------------
  * Slices
- * -------------------------------------------------------------------------------------------------------------------- */
+ * ------------------------------------------------------------------------------------------------------------------ */
+
+/*
+ * @code
+ * slicepool_failure failure = SLICEPOOL_FAILURE_INIT;
+ * slicepool_request request = SLICEPOOL_REQUEST_INIT;
+ * slicepool_slice slice = SLICEPOOL_SLICE_INIT;
+ * slicepool_result result;
+ * request.size = 100000;
+ * request.alignment = 4096;
+ * request.name = "vertices";
+ * request.failure = &failure;
+ * result = slicepool_allocate(allocator, &request, &slice);
+ * if (result != SLICEPOOL_OK) {
+ *   printf("%s: %llu bytes, device code %d\n", slicepool_result_string(result), (unsigned long long)failure.size,
+ *          (int)failure.device_code);
+ *   return 1;
+ * }
+ * // Bind it: [slice.offset, slice.offset + slice.size) of the memory slice.memory. Keep slice.id.
+ * if (slice.offset % 4096 != 0) return 2;
+ * if (slicepool_free(allocator, slice.id) != SLICEPOOL_OK) return 3;
+ * if (slicepool_free(allocator, slice.id) != SLICEPOOL_ERROR_STALE_HANDLE) return 4; // a handle is good once
+ * @endcode
+ */
 
 /** Only the pool of the request's `pool` may serve it. */
 #define SLICEPOOL_REQUEST_IN_POOL 1
 
 /**
- * For what lives as long as the program: a device allocation of its own of this size, rounded up to the granule, so that no
- * page of other slices is kept by it. Not for size 0. Freed, it serves requests of the same size with this flag, and only
- * slicepool_cleanup() gives it back. Not together with SLICEPOOL_REQUEST_IN_POOL.
+ * For what lives as long as the program: a device allocation of its own of this size, rounded up to the granule, so
+ * that no page of other slices is kept by it. Not for size 0. Freed, it serves requests of the same size with this
+ * flag, and only slicepool_cleanup() gives it back. Not together with SLICEPOOL_REQUEST_IN_POOL.
  */
 #define SLICEPOOL_REQUEST_PERSISTENT 2
 
@@ -1433,21 +1633,23 @@ uint32_t slicepool_sizeof_allocator_config(void);
 #define SLICEPOOL_REQUEST_ZERO 4
 
 /**
- * The device overwrites the slice with zeros after it was freed, before anything else is placed there. Needs the callback
- * `fill`. What fails to be overwritten stays pending, and is tried again by slicepool_collect() and slicepool_trim().
+ * The device overwrites the slice with zeros after it was freed, before anything else is placed there. Needs the
+ * callback `fill`. What fails to be overwritten stays pending, and is tried again by slicepool_collect() and
+ * slicepool_trim().
  */
 #define SLICEPOOL_REQUEST_SCRUB 8
 
 /**
- * A page for itself, of the request's size rounded up to the granule. Freed, it serves requests of the same size with this
- * flag, until it is too old (slicepool_allocator_config.dedicated_period) or trimmed. Not together with
+ * A page for itself, of the request's size rounded up to the granule. Freed, it serves requests of the same size with
+ * this flag, until it is too old (slicepool_allocator_config.dedicated_period) or trimmed. Not together with
  * SLICEPOOL_REQUEST_IN_POOL.
  */
 #define SLICEPOOL_REQUEST_DEDICATED 16
 
 /**
- * From memory that is held already: no callback is called for that, `completed` neither; nothing ages, nothing goes back.
- * (What fills a slice, or hears of events, is called all the same, and so is the host's memory if the books need some.)
+ * From memory that is held already: no callback is called for that, `completed` neither; nothing ages, nothing goes
+ * back. (What fills a slice, or hears of events, is called all the same, and so is the host's memory if the books need
+ * some.)
  */
 #define SLICEPOOL_REQUEST_NEVER_GROW 32
 
@@ -1485,23 +1687,26 @@ typedef struct slicepool_request {
   /** With SLICEPOOL_REQUEST_IN_POOL: position of that pool in the list of pools; otherwise 0. */
   uint32_t pool;
   /**
-   * With SLICEPOOL_REQUEST_SEARCH_DEPTH: so many holes of the request's own size class are looked at before a larger hole
-   * is broken or a page taken, and after that only what is found in constant time; more packs better and takes longer. Otherwise 0: 2, then 64 before
-   * a page is taken, then all before the request is refused.
+   * With SLICEPOOL_REQUEST_SEARCH_DEPTH: so many holes of the request's own size class are looked at before a larger
+   * hole is broken or a page taken, and after that only what is found in constant time; more packs better and takes
+   * longer. Otherwise 0: 2, then 64 before a page is taken, then all before the request is refused.
    */
   uint32_t search_depth;
   /** Bit i: memory type i may be used; 0: any may. */
   uint32_t memory_types;
   /** Properties (slicepool_memory_type.properties) that the memory must have, all of them. */
   uint32_t required;
-  /** Properties that it should have: types that lack the fewest are tried first, of equal ones that of the lowest position. */
+  /**
+   * Properties that it should have: types that lack the fewest are tried first, of equal ones that of the lowest
+   * position.
+   */
   uint32_t preferred;
   /** Properties of which it must have none. */
   uint32_t forbidden;
   /**
-   * A page for itself, for which this is handed to the device as slicepool_page_request.device_data: what an image must be
-   * bound to, a handle to import. It serves once: after the slice was freed it goes back with the next allocation, at
-   * most four with each, or a trim. Not together with SLICEPOOL_REQUEST_IN_POOL. NULL: not so.
+   * A page for itself, for which this is handed to the device as slicepool_page_request.device_data: what an image
+   * must be bound to, a handle to import. It serves once: after the slice was freed it goes back with the next
+   * allocation, at most four with each, or a trim. Not together with SLICEPOOL_REQUEST_IN_POOL. NULL: not so.
    */
   void *device_data;
   /** A name for the slice: slicepool_name_set(). NULL: none. */
@@ -1542,26 +1747,26 @@ typedef struct slicepool_slice {
  *
  * @param request  read only; request->failure gets the details of a failure
  * @param slice    filled in on success; its struct_size must be set
- * @return SLICEPOOL_ERROR_INVALID_ARGUMENT (size 0 where no pool takes it; an alignment that is no power of
- *         two or above the page alignment; a pool that does not exist; NULL; unknown flags), SLICEPOOL_ERROR_TOO_LARGE,
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT (size 0 where no pool takes it; an alignment that is no power of two or
+ *         above the page alignment; a pool that does not exist; NULL; unknown flags), SLICEPOOL_ERROR_TOO_LARGE,
  *         SLICEPOOL_ERROR_POOL_CAPACITY_EXCEEDED, SLICEPOOL_ERROR_BUDGET_EXCEEDED,
  *         SLICEPOOL_ERROR_PAGE_COUNT_EXCEEDED, SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY, SLICEPOOL_ERROR_DEVICE_FAILED,
  *         SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY, SLICEPOOL_ERROR_TOO_MANY_SLICES, SLICEPOOL_ERROR_NOT_SUPPORTED (ZERO or
- *         SCRUB without `fill`; no memory type or pool suits), SLICEPOOL_ERROR_VERSION_MISMATCH, SLICEPOOL_ERROR_BUSY (from a callback while the
- *         allocator is being destroyed). Where several pools refuse, the first of: host memory, device, budget, page
- *         count, pool capacity, too large
+ *         SCRUB without `fill`; no memory type or pool suits), SLICEPOOL_ERROR_VERSION_MISMATCH, SLICEPOOL_ERROR_BUSY
+ *         (from a callback while the allocator is being destroyed). Where several pools refuse, the first of: host
+ *         memory, device, budget, page count, pool capacity, too large
  *
  * When memory that is held does not serve the request, these help, in this order: what the device says it is done with
  * (`completed`); a page from the device, in pools whose pages grow also a smaller one; a look at every free range that
- * could hold it; giving back pages that hold nothing, of any pool but that of persistent slices, those idle the longest
- * first; the callback `out_of_memory`. After the device has had no memory for a page, it is not asked for one as large
- * again for 64 requests that fail, twice as many after the next refusal, unless a page was given back or the allocator
- * trimmed.
+ * could hold it; giving back pages that hold nothing, of any pool but that of persistent slices, those idle the
+ * longest first; the callback `out_of_memory`. After the device has had no memory for a page, it is not asked for one
+ * as large again for 64 requests that fail, twice as many after the next refusal, unless a page was given back or the
+ * allocator trimmed.
  *
- * Threads: any. Cost: constant if memory that is held serves the request by its size class; otherwise a look at 64 free
- * ranges and one device call; and where no page can be had, a look at every free range that could hold it, 64 to 1,024 of
- * them per lock hold. Where pages age, at most four that are too old are given back. Callbacks run on the calling
- * thread.
+ * Threads: any. Cost: constant if memory that is held serves the request by its size class; otherwise a look at 64
+ * free ranges and one device call; and where no page can be had, a look at every free range that could hold it, 64 to
+ * 1,024 of them per lock hold. Where pages age, at most four that are too old are given back. Callbacks run on the
+ * calling thread.
  */
 slicepool_result slicepool_allocate(slicepool_allocator *allocator,
                                     const struct slicepool_request *request,
@@ -1587,13 +1792,14 @@ slicepool_result slicepool_allocate_many(slicepool_allocator *allocator,
                                          struct slicepool_slice *slices);
 
 /**
- * Takes a slice back. Its page stays with the allocator until it is trimmed, too old, or wanted: pages that hold nothing go
- * back here only if another allocator that shares the budget wants memory. Any thread may free what another allocated.
+ * Takes a slice back. Its page stays with the allocator until it is trimmed, too old, or wanted: pages that hold
+ * nothing go back here only if another allocator that shares the budget wants memory. Any thread may free what another
+ * allocated.
  *
  * @param id  of a live slice; 0 is ignored
  * @return SLICEPOOL_ERROR_STALE_HANDLE if it has been freed before, SLICEPOOL_ERROR_FOREIGN_HANDLE if it was never
- *         this allocator's; nothing changes then. SLICEPOOL_ERROR_MARGIN_DAMAGED: the slice is live, its margin mended,
- *         and the next free succeeds
+ *         this allocator's; nothing changes then. SLICEPOOL_ERROR_MARGIN_DAMAGED: the slice is live, its margin
+ *         mended, and the next free succeeds
  *
  * Threads: any. Cost: constant.
  */
@@ -1632,8 +1838,8 @@ slicepool_result slicepool_slice_get(slicepool_allocator *allocator,
  *
  * @param size     bytes that the pool takes: at least 1, but for pools that take 0
  * @param slice    filled in on success with the slice as it is then; its struct_size must be set
- * @param failure  may be NULL; `limit` tells for NO_ROOM how much room there is where the slice lies, for TOO_LARGE how
- *                 much the pool takes
+ * @param failure  may be NULL; `limit` tells for NO_ROOM how much room there is where the slice lies, for TOO_LARGE
+ *                 how much the pool takes
  * @return SLICEPOOL_ERROR_NO_ROOM if what follows it is in use; SLICEPOOL_ERROR_STALE_HANDLE;
  *         SLICEPOOL_ERROR_FOREIGN_HANDLE; SLICEPOOL_ERROR_INVALID_ARGUMENT; SLICEPOOL_ERROR_TOO_LARGE;
  *         SLICEPOOL_ERROR_NOT_SUPPORTED for slices with SLICEPOOL_REQUEST_SCRUB; SLICEPOOL_ERROR_MARGIN_DAMAGED;
@@ -1648,8 +1854,8 @@ slicepool_result slicepool_try_resize(slicepool_allocator *allocator,
                                       slicepool_failure *failure);
 
 /**
- * Whether memory that is held would serve a request now, without the device and without doing it. True at that
- * instant only, and exact with SLICEPOOL_REQUEST_NEVER_GROW; other requests may take a page all the same if finding the range
+ * Whether memory that is held would serve a request now, without the device and without doing it. True at that instant
+ * only, and exact with SLICEPOOL_REQUEST_NEVER_GROW; other requests may take a page all the same if finding the range
  * takes a long look, or if an exclusive page would serve that is more than twice as large.
  *
  * @param would_fit  set to 1 or 0
@@ -1662,8 +1868,8 @@ slicepool_result slicepool_would_fit(slicepool_allocator *allocator,
                                      uint32_t *would_fit);
 
 /**
- * Whether serving a request would take memory from the device: slicepool_would_fit(), the other way round. Whether the device
- * or a limit would refuse it, only trying tells.
+ * Whether serving a request would take memory from the device: slicepool_would_fit(), the other way round. Whether the
+ * device or a limit would refuse it, only trying tells.
  *
  * @param would_grow  set to 1 or 0
  * @return as slicepool_would_fit()
@@ -1690,9 +1896,9 @@ uint32_t slicepool_sizeof_request(void);
 /** sizeof(slicepool_slice) as the library sees it, for bindings. */
 uint32_t slicepool_sizeof_slice(void);
 
-/* --------------------------------------------------------------------------------------------------------------------
+/* ------------------------------------------------------------------------------------------------------------------
  * Names and user data
- * -------------------------------------------------------------------------------------------------------------------- */
+ * ------------------------------------------------------------------------------------------------------------------ */
 
 /**
  * The longest name of a slice or allocator, in bytes of UTF-8 without the NUL. What is longer is cut, between two
@@ -1704,8 +1910,8 @@ uint32_t slicepool_sizeof_slice(void);
  * Gives a slice a name, for reports and events. It is copied, and goes with the slice.
  *
  * @param name  NUL-terminated UTF-8, of which at most SLICEPOOL_MAX_NAME bytes are kept; NULL or empty: none
- * @return SLICEPOOL_ERROR_STALE_HANDLE, SLICEPOOL_ERROR_FOREIGN_HANDLE, SLICEPOOL_ERROR_INVALID_ARGUMENT (id 0; no UTF-8),
- *         SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY; nothing has changed then
+ * @return SLICEPOOL_ERROR_STALE_HANDLE, SLICEPOOL_ERROR_FOREIGN_HANDLE, SLICEPOOL_ERROR_INVALID_ARGUMENT (id 0; no
+ *         UTF-8), SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY; nothing has changed then
  *
  * Threads: any. Cost: constant; the first name or user data of a pool gets host memory in proportion to its slots.
  */
@@ -1716,7 +1922,8 @@ slicepool_result slicepool_name_set(slicepool_allocator *allocator,
 /**
  * The name of a slice.
  *
- * @param name      gets the name, NUL-terminated, empty if there is none; SLICEPOOL_MAX_NAME + 1 bytes are always enough
+ * @param name      gets the name, NUL-terminated, empty if there is none; SLICEPOOL_MAX_NAME + 1 bytes are always
+ *                  enough
  * @param capacity  bytes of `name`
  * @return as slicepool_slice_get(); SLICEPOOL_ERROR_INVALID_ARGUMENT if capacity is too small
  *
@@ -1728,8 +1935,8 @@ slicepool_result slicepool_name_get(slicepool_allocator *allocator,
                                     uint32_t capacity);
 
 /**
- * Attaches a pointer to a slice, which slicepool_slice_get() and events tell from then on. The library never looks at what
- * it points to.
+ * Attaches a pointer to a slice, which slicepool_slice_get() and events tell from then on. The library never looks at
+ * what it points to.
  *
  * @return as slicepool_name_set()
  *
@@ -1749,23 +1956,25 @@ slicepool_result slicepool_user_data_set(slicepool_allocator *allocator,
  */
 slicepool_result slicepool_allocator_user_data(slicepool_allocator *allocator, void **user_data);
 
-/* --------------------------------------------------------------------------------------------------------------------
+/* ------------------------------------------------------------------------------------------------------------------
  * Mapping and caches
- * -------------------------------------------------------------------------------------------------------------------- */
+ * ------------------------------------------------------------------------------------------------------------------ */
 
 /**
- * Makes a slice visible to the CPU. Pages are mapped as a whole, counted, and mapped only once: each slicepool_map() needs a
- * slicepool_unmap(), and the last one unmaps the page. Where the device maps its pages for good, this only counts. A slice
- * that is freed without leaves its count to the page, which is unmapped when it goes back.
+ * Makes a slice visible to the CPU. Pages are mapped as a whole, counted, and mapped only once: each slicepool_map()
+ * needs a slicepool_unmap(), and the last one unmaps the page. Where the device maps its pages for good, this only
+ * counts. A slice that is freed without leaves its count to the page, which is unmapped when it goes back.
  *
  * @param mapped   set to where the slice lies
  * @param failure  may be NULL
  * @return SLICEPOOL_ERROR_STALE_HANDLE, SLICEPOOL_ERROR_FOREIGN_HANDLE, SLICEPOOL_ERROR_INVALID_ARGUMENT,
  *         SLICEPOOL_ERROR_NOT_SUPPORTED if the device cannot map, SLICEPOOL_ERROR_DEVICE_FAILED,
- *         SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY, SLICEPOOL_ERROR_MAPPING_FAILED for a slice of a dry run that has not been
- *         resolved, SLICEPOOL_ERROR_BUSY if the mapping of the same page takes too long, as from within it. The count is as before then
+ *         SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY, SLICEPOOL_ERROR_MAPPING_FAILED for a slice of a dry run that has not
+ *         been resolved, SLICEPOOL_ERROR_BUSY if the mapping of the same page takes too long, as from within it. The
+ *         count is as before then
  *
- * Threads: any; one that maps or unmaps the same page is waited for, some tenths of a second at most. Cost: constant, or one device call.
+ * Threads: any; one that maps or unmaps the same page is waited for, some tenths of a second at most. Cost: constant,
+ * or one device call.
  */
 slicepool_result slicepool_map(slicepool_allocator *allocator,
                                uint64_t id,
@@ -1775,8 +1984,8 @@ slicepool_result slicepool_map(slicepool_allocator *allocator,
 /**
  * Ends what one slicepool_map() of a slice of the same page began.
  *
- * @return SLICEPOOL_ERROR_STALE_HANDLE, SLICEPOOL_ERROR_FOREIGN_HANDLE, SLICEPOOL_ERROR_INVALID_ARGUMENT (also if the page
- *         is not mapped), SLICEPOOL_ERROR_BUSY from within the mapping of the same page
+ * @return SLICEPOOL_ERROR_STALE_HANDLE, SLICEPOOL_ERROR_FOREIGN_HANDLE, SLICEPOOL_ERROR_INVALID_ARGUMENT (also if the
+ *         page is not mapped), SLICEPOOL_ERROR_BUSY from within the mapping of the same page
  *
  * Threads: as slicepool_map(). Cost: constant, or one device call.
  */
@@ -1784,15 +1993,15 @@ slicepool_result slicepool_unmap(slicepool_allocator *allocator,
                                  uint64_t id);
 
 /**
- * Makes what the CPU has written to a slice visible to the device. Calls the device with that range, widened to multiples of
- * the memory type's non_coherent_atom as far as the page's end allows; not at all where the memory is coherent. The slice
- * must not be freed meanwhile.
+ * Makes what the CPU has written to a slice visible to the device. Calls the device with that range, widened to
+ * multiples of the memory type's non_coherent_atom as far as the page's end allows; not at all where the memory is
+ * coherent. The slice must not be freed meanwhile.
  *
  * @param offset   of the first byte, from the start of the slice
  * @param size     bytes; UINT64_MAX: all from there
  * @param failure  may be NULL
- * @return SLICEPOOL_ERROR_STALE_HANDLE, SLICEPOOL_ERROR_FOREIGN_HANDLE, SLICEPOOL_ERROR_INVALID_ARGUMENT (not all of it in
- *         the slice), SLICEPOOL_ERROR_NOT_SUPPORTED if the device cannot, SLICEPOOL_ERROR_DEVICE_FAILED,
+ * @return SLICEPOOL_ERROR_STALE_HANDLE, SLICEPOOL_ERROR_FOREIGN_HANDLE, SLICEPOOL_ERROR_INVALID_ARGUMENT (not all of
+ *         it in the slice), SLICEPOOL_ERROR_NOT_SUPPORTED if the device cannot, SLICEPOOL_ERROR_DEVICE_FAILED,
  *         SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY
  *
  * Threads: any. Cost: one device call at most.
@@ -1803,24 +2012,45 @@ slicepool_result slicepool_flush(slicepool_allocator *allocator,
                                  uint64_t size,
                                  slicepool_failure *failure);
 
-/** Makes what the device has written to a slice visible to the CPU. Otherwise as slicepool_flush(). */
+/**
+ * Makes what the device has written to a slice visible to the CPU. Otherwise as slicepool_flush().
+ *
+ * @return as slicepool_flush()
+ *
+ * Threads: any. Cost: one device call at most.
+ */
 slicepool_result slicepool_invalidate(slicepool_allocator *allocator,
                                       uint64_t id,
                                       uint64_t offset,
                                       uint64_t size,
                                       slicepool_failure *failure);
 
-/* --------------------------------------------------------------------------------------------------------------------
+/* ------------------------------------------------------------------------------------------------------------------
  * Frees that wait for the device
- * -------------------------------------------------------------------------------------------------------------------- */
+ * ------------------------------------------------------------------------------------------------------------------ */
+
+/*
+ * @code
+ * enum { GRAPHICS, TRANSFER };                               // timelines are numbers of your own
+ * slicepool_point last_use[2] = {{GRAPHICS, 0, 7}, {TRANSFER, 0, 12}}; // frame 7, upload 12
+ * slicepool_request request = SLICEPOOL_REQUEST_INIT;
+ * slicepool_slice slice = SLICEPOOL_SLICE_INIT;
+ * request.size = 65536;
+ * if (slicepool_allocate(allocator, &request, &slice) != SLICEPOOL_OK) return 1;
+ * if (slicepool_free_after(allocator, slice.id, last_use, 2, NULL) != SLICEPOOL_OK) return 2;
+ * // When a fence or semaphore has passed, say so: what waits for nothing else is free then.
+ * if (slicepool_collect(allocator, GRAPHICS, 7, NULL) != SLICEPOOL_OK) return 3;
+ * if (slicepool_collect(allocator, TRANSFER, 12, NULL) != SLICEPOOL_OK) return 4;
+ * @endcode
+ */
 
 /**
  * Takes a slice back that the device still uses. Its memory is free once all points have been passed, as
- * slicepool_collect() says. Until then the slice is pending: its handle is stale, its memory serves nothing and its page
- * stays. If all have been passed already, or there are none, this is slicepool_free().
+ * slicepool_collect() says. Until then the slice is pending: its handle is stale, its memory serves nothing and its
+ * page stays. If all have been passed already, or there are none, this is slicepool_free().
  *
- * Of several points on one timeline the one with the largest value counts. Values that fall on a timeline are safe: the
- * slice is released with those that were freed before it, which is late, but never early.
+ * Of several points on one timeline the one with the largest value counts. Values that fall on a timeline are safe:
+ * the slice is released with those that were freed before it, which is late, but never early.
  *
  * @param id           of a live slice; 0 is ignored
  * @param points       `point_count` points, in any order
@@ -1839,8 +2069,8 @@ slicepool_result slicepool_free_after(slicepool_allocator *allocator,
                                       slicepool_failure *failure);
 
 /**
- * Takes slices back that all wait for the same points: all of them, or none if one handle is refused. Another free of one
- * of them is refused as stale while this call runs, even if it is refused in the end.
+ * Takes slices back that all wait for the same points: all of them, or none if one handle is refused. Another free of
+ * one of them is refused as stale while this call runs, even if it is refused in the end.
  *
  * @param ids          `count` handles; zeros are ignored; a handle that occurs twice is stale
  * @param points       as for slicepool_free_after()
@@ -1858,16 +2088,18 @@ slicepool_result slicepool_free_after_many(slicepool_allocator *allocator,
                                            slicepool_failure *failure);
 
 /**
- * Says that the device has completed everything up to a value on a timeline: what waited for that is free now, unless it
- * waits for other timelines too. The allocator remembers the value, which does not fall.
+ * Says that the device has completed everything up to a value on a timeline: what waited for that is free now, unless
+ * it waits for other timelines too. The allocator remembers the value, which does not fall.
  *
  * @param completed  UINT64_MAX: nothing will ever be waited for on this timeline, since its device is lost
  * @param failure    may be NULL
  * @return SLICEPOOL_ERROR_DEVICE_FAILED or SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY, as the device says, if it did not
- *         overwrite a slice with SLICEPOOL_REQUEST_SCRUB, which stays pending and is tried again next time; SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY if the value cannot be remembered
- *         where nothing has ever waited on this timeline. Whatever is due has been released all the same
+ *         overwrite a slice with SLICEPOOL_REQUEST_SCRUB, which stays pending and is tried again next time;
+ *         SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY if the value cannot be remembered where nothing has ever waited on this
+ *         timeline. Whatever is due has been released all the same
  *
- * Threads: any. Cost: constant for each slice that is released, at most 64 of them per lock hold; a look at every pool.
+ * Threads: any. Cost: constant for each slice that is released, at most 64 of them per lock hold; a look at every
+ * pool.
  */
 slicepool_result slicepool_collect(slicepool_allocator *allocator,
                                    uint32_t timeline,
@@ -1886,21 +2118,44 @@ slicepool_result slicepool_collect(slicepool_allocator *allocator,
 slicepool_result slicepool_timeline_forget(slicepool_allocator *allocator,
                                            uint32_t timeline);
 
-/* --------------------------------------------------------------------------------------------------------------------
+/* ------------------------------------------------------------------------------------------------------------------
  * Dry runs and plans
- * -------------------------------------------------------------------------------------------------------------------- */
+ * ------------------------------------------------------------------------------------------------------------------ */
+
+/*
+ * A dry run measures what a program needs, without a device; pools with exactly that come of it.
+ *
+ * @code
+ * slicepool_allocator_config config = SLICEPOOL_ALLOCATOR_CONFIG_INIT;
+ * slicepool_allocator *trial = NULL;
+ * slicepool_pool_options pools[32];
+ * slicepool_request request = SLICEPOOL_REQUEST_INIT;
+ * slicepool_slice slice = SLICEPOOL_SLICE_INIT;
+ * uint32_t count = 0;
+ * config.flags = SLICEPOOL_ALLOCATOR_DRY_RUN; // the device is not called
+ * if (slicepool_allocator_create(&device, &config, &trial) != SLICEPOOL_OK) return 1;
+ * request.size = 3 << 20; // ... the program's calls
+ * if (slicepool_allocate(trial, &request, &slice) != SLICEPOOL_OK) return 2;
+ * pools[0].struct_size = (uint32_t)sizeof pools[0];
+ * if (slicepool_plan(trial, pools, 32, &count) != SLICEPOOL_OK || count > 32) return 3;
+ * if (slicepool_allocator_destroy(trial, SLICEPOOL_DESTROY_FORCE, NULL) != SLICEPOOL_OK) return 4;
+ * if (slicepool_install_pools(allocator, pools, count, NULL) != SLICEPOOL_OK) return 5; // the same calls fit in these
+ * if (slicepool_allocate(allocator, &request, &slice) != SLICEPOOL_OK) return 6;
+ * if (slicepool_free(allocator, slice.id) != SLICEPOOL_OK) return 7;
+ * @endcode
+ */
 
 /**
  * Gets the memory of a slice of a dry run from the device, and the whole of its page with it. Of a slice that has its
  * memory, as it is in every other allocator, this is slicepool_slice_get().
  *
- * Of threads that resolve one page at the same time one gets its memory, the others give theirs back. The memory is as the
- * device gives it, also for requests with SLICEPOOL_REQUEST_ZERO.
+ * Of threads that resolve one page at the same time one gets its memory, the others give theirs back. The memory is as
+ * the device gives it, also for requests with SLICEPOOL_REQUEST_ZERO.
  *
  * @param slice    filled in on success with the slice as it is then; its struct_size must be set
  * @param failure  may be NULL
- * @return SLICEPOOL_ERROR_MAPPING_FAILED if the device has no memory for the page, even after pages that hold nothing were
- *         given back; SLICEPOOL_ERROR_BUDGET_EXCEEDED; SLICEPOOL_ERROR_PAGE_COUNT_EXCEEDED;
+ * @return SLICEPOOL_ERROR_MAPPING_FAILED if the device has no memory for the page, even after pages that hold nothing
+ *         were given back; SLICEPOOL_ERROR_BUDGET_EXCEEDED; SLICEPOOL_ERROR_PAGE_COUNT_EXCEEDED;
  *         SLICEPOOL_ERROR_DEVICE_FAILED; SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY; SLICEPOOL_ERROR_STALE_HANDLE, also if the
  *         slice is freed meanwhile; SLICEPOOL_ERROR_FOREIGN_HANDLE; SLICEPOOL_ERROR_INVALID_ARGUMENT;
  *         SLICEPOOL_ERROR_BUSY while the allocator is being destroyed. Nothing has changed then
@@ -1913,12 +2168,12 @@ slicepool_result slicepool_resolve(slicepool_allocator *allocator,
                                    slicepool_failure *failure);
 
 /**
- * The pools of an allocator as its peaks have shown that they have to be: each pool of sliced pages with a cap of what it
- * held at most; of one page if it held nothing. One thread that makes the same calls again finds that everything fits.
- * Other pools have no cap.
+ * The pools of an allocator as its peaks have shown that they have to be: each pool of sliced pages with a cap of what
+ * it held at most; of one page if it held nothing. One thread that makes the same calls again finds that everything
+ * fits. Other pools have no cap.
  *
- * @param pools     `capacity` structs, of which the first has its struct_size set; written only if the whole list fits;
- *                  may be NULL if capacity is 0
+ * @param pools     `capacity` structs, of which the first has its struct_size set; written only if the whole list
+ *                  fits; may be NULL if capacity is 0
  * @param count     set to the number of pools: if it is above capacity, nothing was written
  * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
  *
@@ -1930,17 +2185,17 @@ slicepool_result slicepool_plan(slicepool_allocator *allocator,
                                 uint32_t *count);
 
 /**
- * Puts other pools in place of those an allocator has, whose pages go back to the device. Figures and peaks begin anew;
- * persistent slices stay, and so do the limits. All older handles of the pools are foreign from then on.
+ * Puts other pools in place of those an allocator has, whose pages go back to the device. Figures and peaks begin
+ * anew; persistent slices stay, and so do the limits. All older handles of the pools are foreign from then on.
  *
  * @param pools       as in slicepool_allocator_config
  * @param pool_count  at least 1, at most 256
  * @param failure     may be NULL; for POOLS_IN_USE its in_use has the bytes of the slices
- * @return SLICEPOOL_ERROR_POOLS_IN_USE while the pools hold slices that are live or pending, slices of no bytes among them;
- *         SLICEPOOL_ERROR_BUSY while a callback of this allocator is running, so from within one;
+ * @return SLICEPOOL_ERROR_POOLS_IN_USE while the pools hold slices that are live or pending, slices of no bytes among
+ *         them; SLICEPOOL_ERROR_BUSY while a callback of this allocator is running, so from within one;
  *         SLICEPOOL_ERROR_INVALID_ARGUMENT; SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY; SLICEPOOL_ERROR_DEVICE_FAILED if the
- *         device refuses to take a page back. The pools stay as they are then, but for pages that held nothing;
- *         those of slicepool_prefill() if min_pages cannot be had: the new pools are in place then, with the pages they got
+ *         device refuses to take a page back. The pools stay as they are then, but for pages that held nothing; those
+ *         of slicepool_prefill() if min_pages cannot be had: the new pools are in place then, with the pages they got
  *
  * Threads: exclusive. Cost: one device call a page.
  */
@@ -1949,9 +2204,26 @@ slicepool_result slicepool_install_pools(slicepool_allocator *allocator,
                                          uint32_t pool_count,
                                          slicepool_failure *failure);
 
-/* --------------------------------------------------------------------------------------------------------------------
+/* ------------------------------------------------------------------------------------------------------------------
  * Statistics
- * -------------------------------------------------------------------------------------------------------------------- */
+ * ------------------------------------------------------------------------------------------------------------------ */
+
+/*
+ * @code
+ * slicepool_statistics figures = SLICEPOOL_STATISTICS_INIT;
+ * uint64_t needed = 0;
+ * char *report;
+ * if (slicepool_statistics_get(allocator, &figures) != SLICEPOOL_OK) return 1;
+ * printf("%llu of %llu bytes in use\n", (unsigned long long)figures.in_use_bytes,
+ *        (unsigned long long)figures.reserved_bytes);
+ * if (slicepool_report_json(allocator, NULL, 0, &needed) != SLICEPOOL_OK) return 2;
+ * report = (char *)malloc((size_t)needed + 256); // figures may grow meanwhile
+ * if (report == NULL) return 3;
+ * if (slicepool_report_json(allocator, report, needed + 256, &needed) != SLICEPOOL_OK) return 4;
+ * puts(report);
+ * free(report);
+ * @endcode
+ */
 
 /** In `slicepool_range.kind`: free memory. */
 #define SLICEPOOL_RANGE_FREE 0
@@ -2014,7 +2286,10 @@ typedef struct slicepool_statistics {
   uint64_t largest_allocation_bytes;
   /** A free range of at least this size exists; slicepool_largest_free() is exact. */
   uint64_t largest_free_bound_bytes;
-  /** Host memory held for slices and pages; of an allocator also what its pools share. Never given back before the end. */
+  /**
+   * Host memory held for slices and pages; of an allocator also what its pools share. Never given back before the
+   * end.
+   */
   uint64_t metadata_bytes;
   /** Pages ever taken from the device, or adopted: by the pool that did so, whichever they have served since. */
   uint64_t device_allocations;
@@ -2073,10 +2348,11 @@ typedef struct slicepool_range {
 typedef int32_t (*slicepool_walk_fn)(void *user_data, const struct slicepool_range *range);
 
 /**
- * What stands in place of a pool's position for slices with pages of their own, which each memory type has a pool for as soon
- * as there is such a slice: UINT32_MAX - (3 * memory_type + own_pages).
+ * What stands in place of a pool's position for slices with pages of their own, which each memory type has a pool for
+ * as soon as there is such a slice: UINT32_MAX - (3 * memory_type + own_pages).
  *
  * @param own_pages  SLICEPOOL_OWN_PAGES_
+ * @return the number, also for arguments that stand for nothing
  *
  * Threads: any. Cost: constant.
  */
@@ -2097,7 +2373,8 @@ slicepool_result slicepool_statistics_get(slicepool_allocator *allocator,
 /**
  * Figures of one pool at one instant.
  *
- * @param pool        position in the list of pools, or what slicepool_own_pool() says, once there has been such a slice
+ * @param pool        position in the list of pools, or what slicepool_own_pool() says, once there has been such a
+ *                    slice
  * @param statistics  filled in; its struct_size must be set
  * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
  *
@@ -2125,7 +2402,8 @@ slicepool_result slicepool_type_statistics_get(slicepool_allocator *allocator,
  *
  * @param heap        position of the heap
  * @param statistics  filled in, its struct_size must be set; `pools` is 0
- * @param budget      filled in, its struct_size must be set: with 0 and UINT64_MAX if the device says nothing; may be NULL
+ * @param budget      filled in, its struct_size must be set: with 0 and UINT64_MAX if the device says nothing; may be
+ *                    NULL
  * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
  *
  * Threads: any; each pool's figures are of one instant. Cost: constant per pool, and a call of `heap_budget`.
@@ -2136,8 +2414,8 @@ slicepool_result slicepool_heap_statistics_get(slicepool_allocator *allocator,
                                                slicepool_heap_budget *budget);
 
 /**
- * The slice, or the free range, or the slice that waits for the device, that a place in device memory belongs to: for what
- * a device reports as a fault.
+ * The slice, or the free range, or the slice that waits for the device, that a place in device memory belongs to: for
+ * what a device reports as a fault.
  *
  * @param memory  handle of the page
  * @param offset  bytes from the start of the page
@@ -2151,7 +2429,14 @@ slicepool_result slicepool_find(slicepool_allocator *allocator,
                                 uint64_t offset,
                                 struct slicepool_range *range);
 
-/** slicepool_find() by an address as the device sees it, where it gives addresses. */
+/**
+ * slicepool_find() by an address as the device sees it, where it gives addresses.
+ *
+ * @param range  filled in, its struct_size must be set; its kind is SLICEPOOL_RANGE_NONE if there is nothing
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+ *
+ * Threads: any. Cost: as slicepool_walk().
+ */
 slicepool_result slicepool_find_address(slicepool_allocator *allocator,
                                         uint64_t address,
                                         struct slicepool_range *range);
@@ -2185,8 +2470,9 @@ slicepool_result slicepool_walk(slicepool_allocator *allocator,
                                 void *user_data);
 
 /**
- * Writes a report as one JSON object, NUL-terminated, into the caller's buffer: the allocator's figures, those of heaps and
- * memory types, and each pool's configuration and figures. docs/report.schema.json in the repository describes it.
+ * Writes a report as one JSON object, NUL-terminated, into the caller's buffer: the allocator's figures, those of
+ * heaps and memory types, and each pool's configuration and figures. docs/report.schema.json in the repository
+ * describes it.
  *
  * @param buffer    written only if the whole report fits; may be NULL if capacity is 0
  * @param capacity  bytes of the buffer
@@ -2206,8 +2492,8 @@ slicepool_result slicepool_report_json(slicepool_allocator *allocator,
  * slicepool_allocator_config.debug_margin.
  *
  * @param failure  may be NULL; memory and value tell where
- * @return SLICEPOOL_ERROR_MARGIN_DAMAGED for the first that was, which is mended, so that the next call tells of the next;
- *         SLICEPOOL_ERROR_INVALID_ARGUMENT
+ * @return SLICEPOOL_ERROR_MARGIN_DAMAGED for the first that was, which is mended, so that the next call tells of the
+ *         next; SLICEPOOL_ERROR_INVALID_ARGUMENT
  *
  * Threads: any. Cost: in proportion to the slices; one of them per lock hold.
  */
@@ -2220,9 +2506,22 @@ uint32_t slicepool_sizeof_statistics(void);
 /** sizeof(slicepool_range) as the library sees it, for bindings. */
 uint32_t slicepool_sizeof_range(void);
 
-/* --------------------------------------------------------------------------------------------------------------------
+/* ------------------------------------------------------------------------------------------------------------------
  * Space: the slicer alone, for any index space
- * -------------------------------------------------------------------------------------------------------------------- */
+ * ------------------------------------------------------------------------------------------------------------------ */
+
+/*
+ * @code
+ * slicepool_space_config config = SLICEPOOL_SPACE_CONFIG_INIT;
+ * slicepool_space_slice range = SLICEPOOL_SPACE_SLICE_INIT;
+ * slicepool_space *descriptors = NULL;
+ * config.size = 500000; // a table of half a million descriptors
+ * if (slicepool_space_create(&config, &descriptors) != SLICEPOOL_OK) return 1;
+ * if (slicepool_space_allocate(descriptors, 16, 0, &range, NULL) != SLICEPOOL_OK) return 2; // 16 from range.offset on
+ * if (slicepool_space_free(descriptors, range.id) != SLICEPOOL_OK) return 3;
+ * if (slicepool_space_destroy(descriptors) != SLICEPOOL_OK) return 4;
+ * @endcode
+ */
 
 /** Cuts a space of indices into slices. No device, no lock: one thread at a time. */
 typedef struct slicepool_space slicepool_space;
@@ -2433,9 +2732,28 @@ uint32_t slicepool_sizeof_space_slice(void);
 /** sizeof(slicepool_space_statistics) as the library sees it, for bindings. */
 uint32_t slicepool_sizeof_space_statistics(void);
 
-/* --------------------------------------------------------------------------------------------------------------------
- * Buffer pools: what they are asked for
- * -------------------------------------------------------------------------------------------------------------------- */
+/* ------------------------------------------------------------------------------------------------------------------
+ * Buffer pools: configuration
+ * ------------------------------------------------------------------------------------------------------------------ */
+
+/*
+ * @code
+ * slicepool_buffer_pool_config config = SLICEPOOL_BUFFER_POOL_CONFIG_INIT;
+ * slicepool_buffer_pool *pool = NULL;
+ * slicepool_buffer_cache *cache = NULL; // one for each thread
+ * slicepool_buffer buffer = SLICEPOOL_BUFFER_INIT;
+ * if (slicepool_buffer_pool_config_for_storage(&config) != SLICEPOOL_OK) return 1;
+ * if (slicepool_buffer_pool_config_with_budget_bytes(&config, 64 << 20) != SLICEPOOL_OK) return 2;
+ * if (slicepool_buffer_pool_config_with_parallelism(&config, 8) != SLICEPOOL_OK) return 3;
+ * if (slicepool_buffer_pool_create(NULL, &config, &pool) != SLICEPOOL_OK) return 4; // NULL: in host memory
+ * if (slicepool_buffer_cache_create(pool, &cache) != SLICEPOOL_OK) return 5;
+ * if (slicepool_buffer_acquire(pool, cache, 5000, 0, &buffer, NULL) != SLICEPOOL_OK) return 6;
+ * memset(buffer.mapped, 0, (size_t)buffer.size); // as many bytes as its class has
+ * if (slicepool_buffer_release(pool, cache, buffer.id) != SLICEPOOL_OK) return 7;
+ * if (slicepool_buffer_cache_destroy(cache) != SLICEPOOL_OK) return 8;
+ * if (slicepool_buffer_pool_destroy(pool, 0, NULL) != SLICEPOOL_OK) return 9;
+ * @endcode
+ */
 
 /** Every buffer is created when the pool is, those of a class in one piece. If that fails, nothing has been taken. */
 #define SLICEPOOL_BUFFER_POOL_PREFILL 1
@@ -2521,8 +2839,7 @@ typedef struct slicepool_buffer_pool_config {
  *
  * @return SLICEPOOL_ERROR_INVALID_ARGUMENT, SLICEPOOL_ERROR_VERSION_MISMATCH
  *
- * Threads: one at a time per config, as with all these functions. Cost: constant, as with all of them but where it is
- * said.
+ * Threads: one at a time per config. Cost: constant.
  */
 slicepool_result slicepool_buffer_pool_config_for_network(struct slicepool_buffer_pool_config *config);
 
@@ -2531,6 +2848,8 @@ slicepool_result slicepool_buffer_pool_config_for_network(struct slicepool_buffe
  * each; otherwise like slicepool_buffer_pool_config_for_network().
  *
  * @return as slicepool_buffer_pool_config_for_network()
+ *
+ * Threads: one at a time per config. Cost: constant.
  */
 slicepool_result slicepool_buffer_pool_config_for_storage(struct slicepool_buffer_pool_config *config);
 
@@ -2539,6 +2858,8 @@ slicepool_result slicepool_buffer_pool_config_for_storage(struct slicepool_buffe
  *
  * @param page_size  a power of two of at most 8 MiB
  * @return SLICEPOOL_ERROR_INVALID_ARGUMENT also for another page_size; `limit` is 8 MiB then
+ *
+ * Threads: one at a time per config. Cost: constant.
  */
 slicepool_result slicepool_buffer_pool_config_for_storage_with_page_size(struct slicepool_buffer_pool_config *config,
                                                                          uint64_t page_size);
@@ -2548,6 +2869,8 @@ slicepool_result slicepool_buffer_pool_config_for_storage_with_page_size(struct 
  *
  * @param pool_min_size  bytes; creating a pool refuses more than the smallest class has
  * @return as slicepool_buffer_pool_config_for_network()
+ *
+ * Threads: one at a time per config. Cost: constant.
  */
 slicepool_result slicepool_buffer_pool_config_with_pool_min_size(struct slicepool_buffer_pool_config *config,
                                                                  uint64_t pool_min_size);
@@ -2560,6 +2883,8 @@ slicepool_result slicepool_buffer_pool_config_with_pool_min_size(struct slicepoo
  * @param max_buffers  limit of each; not 0
  * @return SLICEPOOL_ERROR_INVALID_ARGUMENT with the field "size" for a size that is none (`limit` is the largest there
  *         is, if it is too large), "max_size" for a range that is reversed (`limit` is min_size), "max_buffers"
+ *
+ * Threads: one at a time per config. Cost: constant.
  */
 slicepool_result slicepool_buffer_pool_config_with_size_class_range(struct slicepool_buffer_pool_config *config,
                                                                     uint64_t min_size,
@@ -2575,7 +2900,7 @@ slicepool_result slicepool_buffer_pool_config_with_size_class_range(struct slice
  * @return SLICEPOOL_ERROR_INVALID_ARGUMENT with the field "size" for a size that is none or occurs twice,
  *         "max_buffers", or "classes" if there is none; `index` tells which class is to blame
  *
- * Cost: one look at each class.
+ * Threads: one at a time per config. Cost: one look at each class.
  */
 slicepool_result slicepool_buffer_pool_config_with_size_classes(struct slicepool_buffer_pool_config *config,
                                                                 const uint64_t *sizes,
@@ -2588,6 +2913,8 @@ slicepool_result slicepool_buffer_pool_config_with_size_classes(struct slicepool
  * @param size         bytes, a power of two
  * @param max_buffers  not 0
  * @return SLICEPOOL_ERROR_INVALID_ARGUMENT with the field "size" or "max_buffers"
+ *
+ * Threads: one at a time per config. Cost: constant.
  */
 slicepool_result slicepool_buffer_pool_config_with_size_class(struct slicepool_buffer_pool_config *config,
                                                               uint64_t size,
@@ -2598,6 +2925,8 @@ slicepool_result slicepool_buffer_pool_config_with_size_class(struct slicepool_b
  *
  * @param size  bytes, a power of two
  * @return SLICEPOOL_ERROR_INVALID_ARGUMENT with the field "size", also if there is no such class or no other one
+ *
+ * Threads: one at a time per config. Cost: constant.
  */
 slicepool_result slicepool_buffer_pool_config_without_size_class(struct slicepool_buffer_pool_config *config,
                                                                  uint64_t size);
@@ -2607,6 +2936,8 @@ slicepool_result slicepool_buffer_pool_config_without_size_class(struct slicepoo
  *
  * @param max_buffers  not 0
  * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+ *
+ * Threads: one at a time per config. Cost: constant.
  */
 slicepool_result slicepool_buffer_pool_config_with_max_per_class(struct slicepool_buffer_pool_config *config,
                                                                  uint32_t max_buffers);
@@ -2618,6 +2949,8 @@ slicepool_result slicepool_buffer_pool_config_with_max_per_class(struct slicepoo
  * @param bytes  not 0
  * @return SLICEPOOL_ERROR_INVALID_ARGUMENT with the field "bytes"; if they are more than 2^32 - 1 buffers of a class,
  *         `size` is that of the smallest one and `limit` is 2^32 - 1
+ *
+ * Threads: one at a time per config. Cost: constant.
  */
 slicepool_result slicepool_buffer_pool_config_with_bytes_per_class(struct slicepool_buffer_pool_config *config,
                                                                    uint64_t bytes);
@@ -2635,7 +2968,7 @@ slicepool_result slicepool_buffer_pool_config_with_bytes_per_class(struct slicep
  *         `limit` is the least that would do, and so above `value`. If it has room for more than 2^32 - 1 buffers of a
  *         class, `size` is that of the class and `limit` is 2^32 - 1, below `value`
  *
- * Cost: at most 32 steps for each two classes.
+ * Threads: one at a time per config. Cost: at most 32 steps for each two classes.
  */
 slicepool_result slicepool_buffer_pool_config_with_budget_bytes(struct slicepool_buffer_pool_config *config,
                                                                 uint64_t budget);
@@ -2645,6 +2978,8 @@ slicepool_result slicepool_buffer_pool_config_with_budget_bytes(struct slicepool
  *
  * @param parallelism  not 0
  * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+ *
+ * Threads: one at a time per config. Cost: constant.
  */
 slicepool_result slicepool_buffer_pool_config_with_parallelism(struct slicepool_buffer_pool_config *config,
                                                                uint64_t parallelism);
@@ -2658,6 +2993,8 @@ slicepool_result slicepool_buffer_pool_config_with_parallelism(struct slicepool_
  *
  * @param capacity  not 0
  * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+ *
+ * Threads: one at a time per config. Cost: constant.
  */
 slicepool_result slicepool_buffer_pool_config_with_max_thread_cache_capacity(struct slicepool_buffer_pool_config *config,
                                                                              uint64_t capacity);
@@ -2666,6 +3003,8 @@ slicepool_result slicepool_buffer_pool_config_with_max_thread_cache_capacity(str
  * Sets max_thread_cache_capacity so that caches keep nothing: every buffer goes through the freelists of its class.
  *
  * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+ *
+ * Threads: one at a time per config. Cost: constant.
  */
 slicepool_result slicepool_buffer_pool_config_with_thread_cache_disabled(struct slicepool_buffer_pool_config *config);
 
@@ -2674,6 +3013,8 @@ slicepool_result slicepool_buffer_pool_config_with_thread_cache_disabled(struct 
  *
  * @param prefill  1 or 0
  * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+ *
+ * Threads: one at a time per config. Cost: constant.
  */
 slicepool_result slicepool_buffer_pool_config_with_prefill(struct slicepool_buffer_pool_config *config,
                                                            uint32_t prefill);
@@ -2683,6 +3024,8 @@ slicepool_result slicepool_buffer_pool_config_with_prefill(struct slicepool_buff
  *
  * @param alignment  bytes, not 0; creating a pool refuses what is no power of two, or more than the smallest class has
  * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+ *
+ * Threads: one at a time per config. Cost: constant.
  */
 slicepool_result slicepool_buffer_pool_config_with_alignment(struct slicepool_buffer_pool_config *config,
                                                              uint64_t alignment);
@@ -2690,9 +3033,9 @@ slicepool_result slicepool_buffer_pool_config_with_alignment(struct slicepool_bu
 /** sizeof(slicepool_buffer_pool_config) as the library sees it, for bindings. */
 uint32_t slicepool_sizeof_buffer_pool_config(void);
 
-/* --------------------------------------------------------------------------------------------------------------------
- * Buffer pools: what a config comes to
- * -------------------------------------------------------------------------------------------------------------------- */
+/* ------------------------------------------------------------------------------------------------------------------
+ * Buffer pools: what a configuration comes to
+ * ------------------------------------------------------------------------------------------------------------------ */
 
 /**
  * What creating a pool checks of classes, alignment and pool_min_size, which may be set in any order.
@@ -2700,6 +3043,8 @@ uint32_t slicepool_sizeof_buffer_pool_config(void);
  * @return SLICEPOOL_ERROR_INVALID_ARGUMENT with the first of the fields "alignment" (no power of two: `limit` is 0;
  *         above the smallest class: `limit` is that) and "pool_min_size" (above the smallest class, which `limit`
  *         tells); or "size" for a class that cannot be addressed
+ *
+ * Threads: any, while none changes the config. Cost: constant.
  */
 slicepool_result slicepool_buffer_pool_config_check(const slicepool_buffer_pool_config *config);
 
@@ -2708,6 +3053,8 @@ slicepool_result slicepool_buffer_pool_config_check(const slicepool_buffer_pool_
  *
  * @param count  set on success
  * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+ *
+ * Threads: any, while none changes the config. Cost: constant.
  */
 slicepool_result slicepool_buffer_pool_config_class_count(const slicepool_buffer_pool_config *config,
                                                           uint32_t *count);
@@ -2719,6 +3066,8 @@ slicepool_result slicepool_buffer_pool_config_class_count(const slicepool_buffer
  * @param size         set to the bytes of its buffers
  * @param max_buffers  set to its limit
  * @return SLICEPOOL_ERROR_INVALID_ARGUMENT with the field "index" if there are not so many
+ *
+ * Threads: any, while none changes the config. Cost: constant.
  */
 slicepool_result slicepool_buffer_pool_config_class_get(const slicepool_buffer_pool_config *config,
                                                         uint32_t index,
@@ -2732,6 +3081,8 @@ slicepool_result slicepool_buffer_pool_config_class_get(const slicepool_buffer_p
  * @param size          set to the bytes of the class's buffers
  * @param max_buffers   set to its limit
  * @return SLICEPOOL_ERROR_OVERSIZED above the largest class, which `limit` tells
+ *
+ * Threads: any, while none changes the config. Cost: constant.
  */
 slicepool_result slicepool_buffer_pool_config_class_for(const slicepool_buffer_pool_config *config,
                                                         uint64_t request_size,
@@ -2743,6 +3094,8 @@ slicepool_result slicepool_buffer_pool_config_class_for(const slicepool_buffer_p
  *
  * @param min_size  set on success
  * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+ *
+ * Threads: any, while none changes the config. Cost: constant.
  */
 slicepool_result slicepool_buffer_pool_config_min_size(const slicepool_buffer_pool_config *config,
                                                        uint64_t *min_size);
@@ -2752,6 +3105,8 @@ slicepool_result slicepool_buffer_pool_config_min_size(const slicepool_buffer_po
  *
  * @param max_size  set on success
  * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+ *
+ * Threads: any, while none changes the config. Cost: constant.
  */
 slicepool_result slicepool_buffer_pool_config_max_size(const slicepool_buffer_pool_config *config,
                                                        uint64_t *max_size);
@@ -2761,6 +3116,8 @@ slicepool_result slicepool_buffer_pool_config_max_size(const slicepool_buffer_po
  *
  * @param bytes  set on success; UINT64_MAX if they are more
  * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+ *
+ * Threads: any, while none changes the config. Cost: constant.
  */
 slicepool_result slicepool_buffer_pool_config_max_tracked_bytes(const slicepool_buffer_pool_config *config,
                                                                 uint64_t *bytes);
@@ -2771,6 +3128,8 @@ slicepool_result slicepool_buffer_pool_config_max_tracked_bytes(const slicepool_
  * @param max_buffers  the limit; not 0
  * @param capacity     set on success
  * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+ *
+ * Threads: any, while none changes the config. Cost: constant.
  */
 slicepool_result slicepool_buffer_pool_config_cache_capacity(const slicepool_buffer_pool_config *config,
                                                              uint32_t max_buffers,
@@ -2783,14 +3142,16 @@ slicepool_result slicepool_buffer_pool_config_cache_capacity(const slicepool_buf
  * @param max_buffers  the limit; not 0
  * @param stripes      set on success
  * @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+ *
+ * Threads: any, while none changes the config. Cost: constant.
  */
 slicepool_result slicepool_buffer_pool_config_stripes(const slicepool_buffer_pool_config *config,
                                                       uint32_t max_buffers,
                                                       uint32_t *stripes);
 
-/* --------------------------------------------------------------------------------------------------------------------
+/* ------------------------------------------------------------------------------------------------------------------
  * Buffer pools
- * -------------------------------------------------------------------------------------------------------------------- */
+ * ------------------------------------------------------------------------------------------------------------------ */
 
 /**
  * A fixed-capacity pool of aligned, recyclable buffers with a hard ceiling, for I/O, DMA and registered memory.
@@ -2899,9 +3260,9 @@ slicepool_result slicepool_buffer_pool_abandon(struct slicepool_buffer_pool *poo
 slicepool_result slicepool_buffer_pool_user_data(struct slicepool_buffer_pool *pool,
                                                  void **user_data);
 
-/* --------------------------------------------------------------------------------------------------------------------
- * Caches: buffers that one thread keeps for itself
- * -------------------------------------------------------------------------------------------------------------------- */
+/* ------------------------------------------------------------------------------------------------------------------
+ * Buffer caches: buffers that one thread keeps for itself
+ * ------------------------------------------------------------------------------------------------------------------ */
 
 /**
  * Buffers that one thread keeps for itself: what it releases is what it gets next, without a lock.
@@ -2944,9 +3305,9 @@ slicepool_result slicepool_buffer_cache_flush(struct slicepool_buffer_cache *cac
  */
 slicepool_result slicepool_buffer_cache_destroy(struct slicepool_buffer_cache *cache);
 
-/* --------------------------------------------------------------------------------------------------------------------
+/* ------------------------------------------------------------------------------------------------------------------
  * Buffers
- * -------------------------------------------------------------------------------------------------------------------- */
+ * ------------------------------------------------------------------------------------------------------------------ */
 
 /**
  * The bytes asked for are zero; what is behind them is not looked at. Where the CPU sees the memory it is filled by
@@ -3065,9 +3426,9 @@ slicepool_result slicepool_buffer_get(slicepool_buffer_pool *pool,
 /** sizeof(slicepool_buffer) as the library sees it, for bindings. */
 uint32_t slicepool_sizeof_buffer(void);
 
-/* --------------------------------------------------------------------------------------------------------------------
- * Figures and regions of buffer pools
- * -------------------------------------------------------------------------------------------------------------------- */
+/* ------------------------------------------------------------------------------------------------------------------
+ * Buffer pools: figures and regions
+ * ------------------------------------------------------------------------------------------------------------------ */
 
 /** Figures of a buffer pool. Each is right by itself; those of a pool in use may belong to different instants. */
 typedef struct slicepool_buffer_pool_statistics {
@@ -3200,9 +3561,9 @@ uint32_t slicepool_sizeof_buffer_class_statistics(void);
 /** sizeof(slicepool_buffer_region) as the library sees it, for bindings. */
 uint32_t slicepool_sizeof_buffer_region(void);
 
-/* --------------------------------------------------------------------------------------------------------------------
+/* ------------------------------------------------------------------------------------------------------------------
  * For bindings
- * -------------------------------------------------------------------------------------------------------------------- */
+ * ------------------------------------------------------------------------------------------------------------------ */
 
 /**
  * Fills any struct of this header with its defaults: every field zero, and `struct_size` as given. The same as the
@@ -3211,6 +3572,8 @@ uint32_t slicepool_sizeof_buffer_region(void);
  * @param object       the struct
  * @param struct_size  its size as the program was compiled: sizeof, or slicepool_sizeof_...()
  * @return SLICEPOOL_ERROR_INVALID_ARGUMENT if object is NULL or struct_size is no multiple of 8 or 0
+ *
+ * Threads: one at a time per struct. Cost: in proportion to its size.
  */
 slicepool_result slicepool_struct_default(void *object,
                                           uint32_t struct_size);

@@ -178,6 +178,8 @@ pub(crate) unsafe fn write<T: Struct>(to: *mut T, size: u32, value: &T) {
 /// @param object       the struct
 /// @param struct_size  its size as the program was compiled: sizeof, or slicepool_sizeof_...()
 /// @return SLICEPOOL_ERROR_INVALID_ARGUMENT if object is NULL or struct_size is no multiple of 8 or 0
+///
+/// Threads: one at a time per struct. Cost: in proportion to its size.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slicepool_struct_default(object: *mut c_void, struct_size: u32) -> slicepool_result {
     if object.is_null() {

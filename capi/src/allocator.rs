@@ -23,19 +23,21 @@ pub const SLICEPOOL_ALLOCATOR_EXTERNALLY_SYNCHRONIZED: u32 = 1;
 /// page or than all pages may be, pages larger than the cap, a max_alloc_size or max_page_size above max_page or what a
 /// page can have.
 pub const SLICEPOOL_ALLOCATOR_VALIDATE: u32 = 2;
-/// Everything is placed and counted as always, but the device gives no memory before slicepool_resolve() asks for a slice's.
-/// For measuring what a program needs. Caps of pools hold; the other limits count only what has been resolved.
+/// Everything is placed and counted as always, but the device gives no memory before slicepool_resolve() asks for a
+/// slice's. For measuring what a program needs. Caps of pools hold; the other limits count only what has been resolved.
 pub const SLICEPOOL_ALLOCATOR_DRY_RUN: u32 = 4;
-/// Slices that the CPU sees are filled with the byte 0xDC when they are handed out, and with 0xEF when they are freed, or
-/// when what they waited for has passed. For finding programs' faults; slow.
+/// Slices that the CPU sees are filled with the byte 0xDC when they are handed out, and with 0xEF when they are freed,
+/// or when what they waited for has passed. For finding programs' faults; slow.
 pub const SLICEPOOL_ALLOCATOR_DEBUG_FILL: u32 = 8;
-/// Requests that no pool takes, of the memory type that they come to, because they are too large for all of them or there is
-/// none for their kind, have a page of their own, as if they had SLICEPOOL_REQUEST_DEDICATED. Always so with `blocks`.
+/// Requests that no pool takes, of the memory type that they come to, because they are too large for all of them or
+/// there is none for their kind, have a page of their own, as if they had SLICEPOOL_REQUEST_DEDICATED. Always so with
+/// `blocks`.
 pub const SLICEPOOL_ALLOCATOR_DEDICATED_WHEN_TOO_LARGE: u32 = 16;
 /// The callback `event` hears of every slice too. Slow: each is looked after by hand.
 pub const SLICEPOOL_ALLOCATOR_SLICE_EVENTS: u32 = 32;
 
-/// Destroy although slices are live or pending. Those with SLICEPOOL_REQUEST_SCRUB are overwritten if that works at once.
+/// Destroy although slices are live or pending. Those with SLICEPOOL_REQUEST_SCRUB are overwritten if that works at
+/// once.
 pub const SLICEPOOL_DESTROY_FORCE: u32 = 1;
 /// Abandon in a forked child, which may release its parent's budgets besides: callbacks that the parent's threads were
 /// running at the fork do not count.
@@ -49,34 +51,34 @@ pub struct slicepool_allocator_config {
     pub struct_size: u32,
     /// SLICEPOOL_ALLOCATOR_ flags.
     pub flags: u32,
-    /// The largest page the device gives out; 0: no limit. This and the next two describe a device with memory of one kind,
-    /// and are 0 where memory_types do.
+    /// The largest page the device gives out; 0: no limit. This and the next two describe a device with memory of one
+    /// kind, and are 0 where memory_types do.
     pub max_page: u64,
     /// Every page is asked for at a multiple of this power of two, which is also the largest alignment a request may
     /// have (unless a pool's granule is larger); 0: 4096. Say what the device really guarantees.
     pub page_alignment: u64,
     /// Bytes of the heap that pages come from; 0: not known. A request above it is too large.
     pub heap_size: u64,
-    /// Bytes that the allocator may hold from the device, pages that are just being taken and those that the device does not
-    /// take back included; 0: as many as it gives.
+    /// Bytes that the allocator may hold from the device, pages that are just being taken and those that the device
+    /// does not take back included; 0: as many as it gives.
     pub max_bytes: u64,
-    /// Granule of the pool of slices with SLICEPOOL_REQUEST_PERSISTENT; 0: 256, and slicepool_allocator_bytes_needed() does
-    /// not count on there being any.
+    /// Granule of the pool of slices with SLICEPOOL_REQUEST_PERSISTENT; 0: 256, and slicepool_allocator_bytes_needed()
+    /// does not count on there being any.
     pub persistent_granule: u64,
-    /// Bytes behind each slice that belong to nobody, at most 1 MiB, rounded up to the granule, which may be 1 MiB too then;
-    /// 0: none. Where the CPU sees them they are filled with the byte 0xFD, and looked at when the slice is freed and by
-    /// slicepool_check_margins(). They count as padding, and slices that fill a page are as much smaller. For finding
-    /// programs' faults; slow.
+    /// Bytes behind each slice that belong to nobody, at most 1 MiB, rounded up to the granule, which may be 1 MiB too
+    /// then; 0: none. Where the CPU sees them they are filled with the byte 0xFD, and looked at when the slice is freed
+    /// and by slicepool_check_margins(). They count as padding, and slices that fill a page are as much smaller. For
+    /// finding programs' faults; slow.
     pub debug_margin: u64,
-    /// Pages of slices with SLICEPOOL_REQUEST_DEDICATED that hold nothing go back after about this many allocations, as with
-    /// slicepool_pool_options.dealloc_period; 0: 1024; UINT64_MAX: never by themselves.
+    /// Pages of slices with SLICEPOOL_REQUEST_DEDICATED that hold nothing go back after about this many allocations, as
+    /// with slicepool_pool_options.dealloc_period; 0: 1024; UINT64_MAX: never by themselves.
     pub dedicated_period: u64,
-    /// Number of pools, at most 256; 0: those that `blocks` asks for, or those of slicepool_layout_adaptive() for each memory
-    /// type.
+    /// Number of pools, at most 256; 0: those that `blocks` asks for, or those of slicepool_layout_adaptive() for each
+    /// memory type.
     pub pool_count: u32,
     /// A request that would fit into a page which another call is just getting waits for it this many back-off steps
-    /// before it gets its own, or is refused at the cap; 0: 32. A step is what the spin lock does between two tries: some
-    /// microseconds at most, or giving up the CPU once. A device that takes longer is not waited for to the end.
+    /// before it gets its own, or is refused at the cap; 0: 32. A step is what the spin lock does between two tries:
+    /// some microseconds at most, or giving up the CPU once. A device that takes longer is not waited for to the end.
     pub growth_wait_steps: u32,
     /// Pages that the allocator may hold, counted as for max_bytes; 0: any number.
     pub max_pages: u32,
@@ -91,8 +93,8 @@ pub struct slicepool_allocator_config {
     /// The heaps, by whose positions memory types name them.
     pub heaps: *const slicepool_heap,
     /// Instead of pools: shared blocks of these sizes in each memory type, and pages of their own for larger requests;
-    /// NULL: not so. No block is larger than an eighth of its heap, or 4 MiB if that is more; blocks that hold nothing go back after about 1,024
-    /// allocations.
+    /// NULL: not so. No block is larger than an eighth of its heap, or 4 MiB if that is more; blocks that hold nothing
+    /// go back after about 1,024 allocations.
     pub blocks: *const slicepool_allocation_sizes,
     /// The pools, in the order in which they are tried.
     pub pools: *const slicepool_pool_options,
@@ -325,8 +327,8 @@ unsafe fn create(
 /// @param config     copied with all it points to; may be NULL for the defaults
 /// @param allocator  set on success; to be destroyed or abandoned by the caller
 /// @return SLICEPOOL_ERROR_INVALID_ARGUMENT (config->failure names the field), SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY,
-///         SLICEPOOL_ERROR_VERSION_MISMATCH; those of slicepool_prefill() for min_pages, of which the device has all back
-///         then
+///         SLICEPOOL_ERROR_VERSION_MISMATCH; those of slicepool_prefill() for min_pages, of which the device has all
+///         back then
 ///
 /// Threads: any. Cost: a few host allocations per pool.
 #[unsafe(no_mangle)]
@@ -345,9 +347,9 @@ pub unsafe extern "C" fn slicepool_allocator_create(
 }
 
 /// Creates an allocator all of whose bookkeeping, and itself, lives in a block of memory that the caller provides. It
-/// never asks for more: when the block is full, calls answer SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY until something is freed.
-/// How much has to be freed depends: cutting a slice wants some slots to spare whether it needs them or not. A block of
-/// slicepool_allocator_bytes_needed() is never full, unless with what that does not count.
+/// never asks for more: when the block is full, calls answer SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY until something is
+/// freed. How much has to be freed depends: cutting a slice wants some slots to spare whether it needs them or not. A
+/// block of slicepool_allocator_bytes_needed() is never full, unless with what that does not count.
 ///
 /// @param device     as for slicepool_allocator_create()
 /// @param config     as for slicepool_allocator_create(); its host must not have `allocate`
@@ -381,17 +383,17 @@ pub unsafe extern "C" fn slicepool_allocator_create_in(
 /// Bytes of a block for slicepool_allocator_create_in() in which an allocator of this config always has room for its
 /// books, as far as they are counted.
 ///
-/// An upper bound, whichever pools the slices and pages are in and in whatever order they come and go. Not counted: names and
-/// user data; pools of slices with pages of their own (DEDICATED, device_data, PERSISTENT), unless the config has
-/// SLICEPOOL_ALLOCATOR_DEDICATED_WHEN_TOO_LARGE or a persistent_granule;
-/// 64 bytes for each slice of a slicepool_allocate_many() while that runs; and one slot of 32 bytes that wears out with
-/// every 16.7 million frees of it.
+/// An upper bound, whichever pools the slices and pages are in and in whatever order they come and go. Not counted:
+/// names and user data; pools of slices with pages of their own (DEDICATED, device_data, PERSISTENT), unless the config
+/// has SLICEPOOL_ALLOCATOR_DEDICATED_WHEN_TOO_LARGE or a persistent_granule; 64 bytes for each slice of a
+/// slicepool_allocate_many() while that runs; and one slot of 32 bytes that wears out with every 16.7 million frees of
+/// it.
 ///
 /// @param config  as for slicepool_allocator_create_in(); may be NULL
 /// @param slices  the most slices that are live or pending at a time
 /// @param pages   the most pages that are held at a time, of all pools together, those being taken included
-/// @param timelines  the most timelines that slices have waited for, and that are not forgotten. Not counted: 32 bytes for
-///                   each point of slices that wait for several; other pools beside those there are, while
+/// @param timelines  the most timelines that slices have waited for, and that are not forgotten. Not counted: 32 bytes
+///                   for each point of slices that wait for several; other pools beside those there are, while
 ///                   slicepool_install_pools() puts them in their place
 /// @param bytes   set on success
 /// @return as slicepool_allocator_create(); SLICEPOOL_ERROR_TOO_MANY_SLICES above the slots a pool
@@ -430,9 +432,9 @@ pub unsafe extern "C" fn slicepool_allocator_bytes_needed(
 /// @param allocator  not used by anybody else any more, unless the call fails
 /// @param flags      SLICEPOOL_DESTROY_FORCE: also if slices are live or the device refuses a page
 /// @param failure    may be NULL
-/// @return SLICEPOOL_ERROR_BUSY while slices are live or pending, or a callback of this allocator is running (so from within
-///         one, FORCE or not); SLICEPOOL_ERROR_DEVICE_FAILED if the device refuses to take a page back.
-///         The allocator and its slices are as usable as before then; a refused page counts as stuck.
+/// @return SLICEPOOL_ERROR_BUSY while slices are live or pending, or a callback of this allocator is running (so from
+///         within one, FORCE or not); SLICEPOOL_ERROR_DEVICE_FAILED if the device refuses to take a page back. The
+///         allocator and its slices are as usable as before then; a refused page counts as stuck.
 ///
 /// Threads: exclusive. Cost: one device call a page.
 #[unsafe(no_mangle)]
@@ -500,8 +502,8 @@ pub unsafe extern "C" fn slicepool_allocator_abandon(
 /// Gives pages that hold nothing back to the device, those of all pools that have held nothing the longest first, while
 /// at least `min_keep_bytes` stay reserved; asks again for pages that the device has refused to take back.
 ///
-/// Of each pool the page that has held nothing the longest is looked at: where that one is too large to go, others of its
-/// pool stay too. Pages of persistent slices are neither given back nor counted.
+/// Of each pool the page that has held nothing the longest is looked at: where that one is too large to go, others of
+/// its pool stay too. Pages of persistent slices are neither given back nor counted.
 ///
 /// @param failure  may be NULL
 /// @return SLICEPOOL_ERROR_DEVICE_FAILED if the device refuses a page: the others have been given back, that one is
@@ -540,12 +542,12 @@ pub unsafe extern "C" fn slicepool_cleanup(
     }
 }
 
-/// Makes memory that the program owns a page of a pool, as if the device had just given it out: slices are cut from it, and
-/// it goes back to the callback `deallocate` like any other, where `context` can tell it apart.
+/// Makes memory that the program owns a page of a pool, as if the device had just given it out: slices are cut from it,
+/// and it goes back to the callback `deallocate` like any other, where `context` can tell it apart.
 ///
 /// @param pool     position in the list of pools
-/// @param memory   as `allocate` fills it in, and its size: of pools whose pages are equal it must be theirs, of exclusive
-///                 pages one that the pool takes itself, otherwise a multiple of the granule; device_code 0
+/// @param memory   as `allocate` fills it in, and its size: of pools whose pages are equal it must be theirs, of
+///                 exclusive pages one that the pool takes itself, otherwise a multiple of the granule; device_code 0
 /// @param failure  may be NULL
 /// @return SLICEPOOL_ERROR_INVALID_ARGUMENT (no such pool, a size that it cannot use, the handle UINT64_MAX),
 ///         SLICEPOOL_ERROR_DEVICE_FAILED (not aligned; live already), SLICEPOOL_ERROR_POOL_CAPACITY_EXCEEDED,
@@ -579,8 +581,8 @@ pub unsafe extern "C" fn slicepool_adopt(
 ///
 /// @param pool     position in the list of pools
 /// @param failure  may be NULL
-/// @return SLICEPOOL_ERROR_INVALID_ARGUMENT (no such pool, or not of sliced pages); otherwise as slicepool_allocate(). Pages
-///         that were taken stay
+/// @return SLICEPOOL_ERROR_INVALID_ARGUMENT (no such pool, or not of sliced pages); otherwise as slicepool_allocate().
+///         Pages that were taken stay
 ///
 /// Threads: any. Cost: one device call a page.
 #[unsafe(no_mangle)]
@@ -597,12 +599,12 @@ pub unsafe extern "C" fn slicepool_prefill(
     }
 }
 
-/// The pools that an allocator of this config would have, as slicepool_pool_options_get() tells: those of `blocks`, or adaptive
-/// ones for each memory type, or those it names. Change them as you like and name them in its stead.
+/// The pools that an allocator of this config would have, as slicepool_pool_options_get() tells: those of `blocks`, or
+/// adaptive ones for each memory type, or those it names. Change them as you like and name them in its stead.
 ///
 /// @param config  as for slicepool_allocator_create()
-/// @param pools   `capacity` structs, of which the first has its struct_size set; written only if the whole list fits; may
-///                be NULL if capacity is 0
+/// @param pools   `capacity` structs, of which the first has its struct_size set; written only if the whole list fits;
+///                may be NULL if capacity is 0
 /// @param count   set to the number of pools: if it is above capacity, nothing was written
 /// @return as slicepool_allocator_create()
 ///

@@ -16,7 +16,8 @@ pub struct slicepool_budget_config {
     pub max_pages: u32,
     /// Bytes that may be held; 0: any number.
     pub max_bytes: u64,
-    /// Where the budget lives and how threads are kept apart; NULL: the C library's memory, and a spin lock that yields.
+    /// Where the budget lives and how threads are kept apart; NULL: the C library's memory, and a spin lock that
+    /// yields.
     pub host: *const slicepool_host,
     /// Where the details of a failed creation go; may be NULL.
     pub failure: *mut slicepool_failure,
@@ -28,7 +29,8 @@ pub struct slicepool_budget_config {
 pub struct slicepool_budget_statistics {
     /// sizeof(slicepool_budget_statistics), set by the caller.
     pub struct_size: u32,
-    /// Reservations that were refused although the limits allow for them, and limits that were set below what is held. Wraps.
+    /// Reservations that were refused although the limits allow for them, and limits that were set below what is held.
+    /// Wraps.
     pub pressure: u32,
     /// Bytes that may be held; UINT64_MAX: any number.
     pub max_bytes: u64,
@@ -55,12 +57,14 @@ unsafe impl Struct for slicepool_budget_statistics {
     const NAME: &'static core::ffi::CStr = c"statistics";
 }
 
-/// Limits on bytes and pages that several allocators share: one per stream over one device, one per memory type of a heap.
+/// Limits on bytes and pages that several allocators share: one per stream over one device, one per memory type of a
+/// heap.
 ///
-/// Every page counts from before the device is asked for it until the device has taken it back, those it refuses to take
-/// included. A reservation that is refused although the limits allow for it raises the budget's pressure: each allocator
-/// that shares it gives pages that hold nothing back when it allocates, frees or collects the next time, until what was
-/// refused would fit. An allocator that has gone leaves nothing reserved, even if its device kept a page.
+/// Every page counts from before the device is asked for it until the device has taken it back, those it refuses to
+/// take included. A reservation that is refused although the limits allow for it raises the budget's pressure: each
+/// allocator that shares it gives pages that hold nothing back when it allocates, frees or collects the next time,
+/// until what was refused would fit. An allocator that has gone leaves nothing reserved, even if its device kept a
+/// page.
 ///
 /// Counts its owners: the caller of slicepool_budget_create() is one, and so is each allocator.
 pub struct slicepool_budget {

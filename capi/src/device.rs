@@ -19,9 +19,9 @@ use slicepool_core::{
     HostDevice, HostMemory, PageRequest, Point, Shortage,
 };
 
-/// A place on a timeline of the device's work: a queue, a stream, a frame loop, numbered as the program likes. What waits
-/// for it may be reused once the timeline has completed that value. Timelines begin at 0, which is completed from the
-/// start, and rise. This struct will not grow.
+/// A place on a timeline of the device's work: a queue, a stream, a frame loop, numbered as the program likes. What
+/// waits for it may be reused once the timeline has completed that value. Timelines begin at 0, which is completed from
+/// the start, and rise. This struct will not grow.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct slicepool_point {
@@ -62,8 +62,8 @@ pub const SLICEPOOL_SHORTAGE_REFUSE: i32 = 0;
 pub const SLICEPOOL_SHORTAGE_RETRY: i32 = 1;
 
 /// Is told of a request that cannot be served; may free or evict something, and answers SLICEPOOL_SHORTAGE_RETRY, or
-/// anything else to have it refused. Called up to 8 times for a request; half as often for each such call that is running
-/// already, of whatever thread, so that one which allocates comes to an end: beside four others, not at all.
+/// anything else to have it refused. Called up to 8 times for a request; half as often for each such call that is
+/// running already, of whatever thread, so that one which allocates comes to an end: beside four others, not at all.
 pub type slicepool_device_out_of_memory_fn =
     Option<unsafe extern "C" fn(user_data: *mut c_void, shortage: *const slicepool_shortage) -> i32>;
 
@@ -94,12 +94,12 @@ pub struct slicepool_fill_request {
     pub context: *mut c_void,
 }
 
-/// Fills memory with zeros. SLICEPOOL_OK: done, or ordered before everything that the program does with the memory from now
-/// on; if `point`, which is all 0 before, was set: under way until that has been passed, for which the slice waits. A point
-/// is for SLICEPOOL_FILL_SCRUB only; for SLICEPOOL_FILL_ZERO it counts as a failure. Anything else: not done. A new slice is
-/// freed again then and its request refused; a freed one stays pending, and is tried again by the next slicepool_collect(),
-/// slicepool_trim() or free of many, but for those that are called while slices are being filled. Without host memory for
-/// a point, a freed slice is not filled before there is some.
+/// Fills memory with zeros. SLICEPOOL_OK: done, or ordered before everything that the program does with the memory from
+/// now on; if `point`, which is all 0 before, was set: under way until that has been passed, for which the slice waits.
+/// A point is for SLICEPOOL_FILL_SCRUB only; for SLICEPOOL_FILL_ZERO it counts as a failure. Anything else: not done. A
+/// new slice is freed again then and its request refused; a freed one stays pending, and is tried again by the next
+/// slicepool_collect(), slicepool_trim() or free of many, but for those that are called while slices are being filled.
+/// Without host memory for a point, a freed slice is not filled before there is some.
 pub type slicepool_device_fill_fn = Option<
     unsafe extern "C" fn(
         user_data: *mut c_void,
@@ -122,8 +122,9 @@ pub struct slicepool_heap_budget {
     pub budget: u64,
 }
 
-/// Says how much of a heap is used and may be: fills in `budget` and answers SLICEPOOL_OK. Any other answer means that it is
-/// not known. Asked when memory is about to be taken, and never else but for slicepool_heap_statistics_get() and reports.
+/// Says how much of a heap is used and may be: fills in `budget` and answers SLICEPOOL_OK. Any other answer means that
+/// it is not known. Asked when memory is about to be taken, and never else but for slicepool_heap_statistics_get() and
+/// reports.
 pub type slicepool_device_heap_budget_fn = Option<
     unsafe extern "C" fn(user_data: *mut c_void, heap: u32, budget: *mut slicepool_heap_budget) -> slicepool_result,
 >;
@@ -521,7 +522,8 @@ unsafe extern "C" fn deallocate_to_block(
 
 /// Fills in a device whose pages are host memory of the C library: for staging memory, tests and first steps.
 ///
-/// Handle and address of its pages are their address; they are mapped where they lie, and it fills them for ZERO and SCRUB.
+/// Handle and address of its pages are their address; they are mapped where they lie, and it fills them for ZERO and
+/// SCRUB.
 ///
 /// @param device  filled in; its struct_size must be set
 /// @return SLICEPOOL_ERROR_INVALID_ARGUMENT

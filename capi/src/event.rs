@@ -20,8 +20,8 @@ pub const SLICEPOOL_EVENT_PAGE_REFUSED: u32 = 5;
 pub const SLICEPOOL_EVENT_SLICE_ALLOCATED: u32 = 6;
 /// A slice has another size where it lies.
 pub const SLICEPOOL_EVENT_SLICE_RESIZED: u32 = 7;
-/// A slice was freed but waits for the device. Told once more if it waits for something else after that, or if overwriting it
-/// has failed.
+/// A slice was freed but waits for the device. Told once more if it waits for something else after that, or if
+/// overwriting it has failed.
 pub const SLICEPOOL_EVENT_SLICE_PENDING: u32 = 8;
 /// A slice's memory is free.
 pub const SLICEPOOL_EVENT_SLICE_FREED: u32 = 9;
@@ -41,10 +41,9 @@ pub struct slicepool_event {
     pub struct_size: u32,
     /// A SLICEPOOL_EVENT_ kind.
     pub kind: u32,
-    /// Rises with everything that happens to an allocator; some numbers are never used. 0 for SIZE_ROUNDED, which is told
-    /// while it is made. Events of several threads may
-    /// arrive in another order: a log that is sorted by it replays. Has 32 bits, and wraps, where the processor has no
-    /// atomic numbers of 64.
+    /// Rises with everything that happens to an allocator; some numbers are never used. 0 for SIZE_ROUNDED, which is
+    /// told while it is made. Events of several threads may arrive in another order: a log that is sorted by it
+    /// replays. Has 32 bits, and wraps, where the processor has no atomic numbers of 64.
     pub sequence: u64,
     /// Of slices: the handle.
     pub id: u64,

@@ -7,8 +7,8 @@ use core::ffi::{CStr, c_void};
 use core::ptr::{self, NonNull};
 use slicepool_core::{Error, HostMemory, LockKind};
 
-/// Gives `size` bytes at a multiple of `alignment`, a power of two; NULL if there is none. Memory that is not aligned as
-/// asked is given back and counts as none.
+/// Gives `size` bytes at a multiple of `alignment`, a power of two; NULL if there is none. Memory that is not aligned
+/// as asked is given back and counts as none.
 pub type slicepool_host_allocate_fn =
     Option<unsafe extern "C" fn(user_data: *mut c_void, size: u64, alignment: u64) -> *mut c_void>;
 
@@ -22,7 +22,8 @@ pub type slicepool_host_lock_fn = Option<unsafe extern "C" fn(user_data: *mut c_
 /// Waits a little between two tries for the spin lock; `attempt` counts from 0.
 pub type slicepool_host_wait_fn = Option<unsafe extern "C" fn(user_data: *mut c_void, attempt: u32)>;
 
-/// The host side of one allocator, space, budget or buffer pool: all optional, NULL means the default. Copied at creation.
+/// The host side of one allocator, space, budget or buffer pool: all optional, NULL means the default. Copied at
+/// creation.
 ///
 /// None of these functions may call slicepool, throw, longjmp or unwind. Any thread that uses the object calls them.
 #[repr(C)]

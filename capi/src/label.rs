@@ -56,8 +56,8 @@ pub(crate) unsafe fn read_name(name: *const c_char) -> Result<Name, Refusal> {
 /// Gives a slice a name, for reports and events. It is copied, and goes with the slice.
 ///
 /// @param name  NUL-terminated UTF-8, of which at most SLICEPOOL_MAX_NAME bytes are kept; NULL or empty: none
-/// @return SLICEPOOL_ERROR_STALE_HANDLE, SLICEPOOL_ERROR_FOREIGN_HANDLE, SLICEPOOL_ERROR_INVALID_ARGUMENT (id 0; no UTF-8),
-///         SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY; nothing has changed then
+/// @return SLICEPOOL_ERROR_STALE_HANDLE, SLICEPOOL_ERROR_FOREIGN_HANDLE, SLICEPOOL_ERROR_INVALID_ARGUMENT (id 0; no
+///         UTF-8), SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY; nothing has changed then
 ///
 /// Threads: any. Cost: constant; the first name or user data of a pool gets host memory in proportion to its slots.
 #[unsafe(no_mangle)]
@@ -78,7 +78,8 @@ pub unsafe extern "C" fn slicepool_name_set(
 
 /// The name of a slice.
 ///
-/// @param name      gets the name, NUL-terminated, empty if there is none; SLICEPOOL_MAX_NAME + 1 bytes are always enough
+/// @param name      gets the name, NUL-terminated, empty if there is none; SLICEPOOL_MAX_NAME + 1 bytes are always
+///                  enough
 /// @param capacity  bytes of `name`
 /// @return as slicepool_slice_get(); SLICEPOOL_ERROR_INVALID_ARGUMENT if capacity is too small
 ///
@@ -107,8 +108,8 @@ pub unsafe extern "C" fn slicepool_name_get(
     })
 }
 
-/// Attaches a pointer to a slice, which slicepool_slice_get() and events tell from then on. The library never looks at what
-/// it points to.
+/// Attaches a pointer to a slice, which slicepool_slice_get() and events tell from then on. The library never looks at
+/// what it points to.
 ///
 /// @return as slicepool_name_set()
 ///

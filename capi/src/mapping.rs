@@ -9,18 +9,20 @@ use core::ffi::c_void;
 use core::ptr;
 use slicepool_core::{Allocator, Error, SliceId};
 
-/// Makes a slice visible to the CPU. Pages are mapped as a whole, counted, and mapped only once: each slicepool_map() needs a
-/// slicepool_unmap(), and the last one unmaps the page. Where the device maps its pages for good, this only counts. A slice
-/// that is freed without leaves its count to the page, which is unmapped when it goes back.
+/// Makes a slice visible to the CPU. Pages are mapped as a whole, counted, and mapped only once: each slicepool_map()
+/// needs a slicepool_unmap(), and the last one unmaps the page. Where the device maps its pages for good, this only
+/// counts. A slice that is freed without leaves its count to the page, which is unmapped when it goes back.
 ///
 /// @param mapped   set to where the slice lies
 /// @param failure  may be NULL
 /// @return SLICEPOOL_ERROR_STALE_HANDLE, SLICEPOOL_ERROR_FOREIGN_HANDLE, SLICEPOOL_ERROR_INVALID_ARGUMENT,
 ///         SLICEPOOL_ERROR_NOT_SUPPORTED if the device cannot map, SLICEPOOL_ERROR_DEVICE_FAILED,
-///         SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY, SLICEPOOL_ERROR_MAPPING_FAILED for a slice of a dry run that has not been
-///         resolved, SLICEPOOL_ERROR_BUSY if the mapping of the same page takes too long, as from within it. The count is as before then
+///         SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY, SLICEPOOL_ERROR_MAPPING_FAILED for a slice of a dry run that has not
+///         been resolved, SLICEPOOL_ERROR_BUSY if the mapping of the same page takes too long, as from within it. The
+///         count is as before then
 ///
-/// Threads: any; one that maps or unmaps the same page is waited for, some tenths of a second at most. Cost: constant, or one device call.
+/// Threads: any; one that maps or unmaps the same page is waited for, some tenths of a second at most. Cost: constant,
+/// or one device call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slicepool_map(
     allocator: *mut slicepool_allocator,
@@ -42,8 +44,8 @@ pub unsafe extern "C" fn slicepool_map(
 
 /// Ends what one slicepool_map() of a slice of the same page began.
 ///
-/// @return SLICEPOOL_ERROR_STALE_HANDLE, SLICEPOOL_ERROR_FOREIGN_HANDLE, SLICEPOOL_ERROR_INVALID_ARGUMENT (also if the page
-///         is not mapped), SLICEPOOL_ERROR_BUSY from within the mapping of the same page
+/// @return SLICEPOOL_ERROR_STALE_HANDLE, SLICEPOOL_ERROR_FOREIGN_HANDLE, SLICEPOOL_ERROR_INVALID_ARGUMENT (also if the
+///         page is not mapped), SLICEPOOL_ERROR_BUSY from within the mapping of the same page
 ///
 /// Threads: as slicepool_map(). Cost: constant, or one device call.
 #[unsafe(no_mangle)]
@@ -52,15 +54,15 @@ pub unsafe extern "C" fn slicepool_unmap(allocator: *mut slicepool_allocator, id
     unsafe { call_with_slice(allocator, id, ptr::null_mut(), &|inner, id| inner.unmap(id)) }
 }
 
-/// Makes what the CPU has written to a slice visible to the device. Calls the device with that range, widened to multiples of
-/// the memory type's non_coherent_atom as far as the page's end allows; not at all where the memory is coherent. The slice
-/// must not be freed meanwhile.
+/// Makes what the CPU has written to a slice visible to the device. Calls the device with that range, widened to
+/// multiples of the memory type's non_coherent_atom as far as the page's end allows; not at all where the memory is
+/// coherent. The slice must not be freed meanwhile.
 ///
 /// @param offset   of the first byte, from the start of the slice
 /// @param size     bytes; UINT64_MAX: all from there
 /// @param failure  may be NULL
-/// @return SLICEPOOL_ERROR_STALE_HANDLE, SLICEPOOL_ERROR_FOREIGN_HANDLE, SLICEPOOL_ERROR_INVALID_ARGUMENT (not all of it in
-///         the slice), SLICEPOOL_ERROR_NOT_SUPPORTED if the device cannot, SLICEPOOL_ERROR_DEVICE_FAILED,
+/// @return SLICEPOOL_ERROR_STALE_HANDLE, SLICEPOOL_ERROR_FOREIGN_HANDLE, SLICEPOOL_ERROR_INVALID_ARGUMENT (not all of
+///         it in the slice), SLICEPOOL_ERROR_NOT_SUPPORTED if the device cannot, SLICEPOOL_ERROR_DEVICE_FAILED,
 ///         SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY
 ///
 /// Threads: any. Cost: one device call at most.
@@ -77,6 +79,10 @@ pub unsafe extern "C" fn slicepool_flush(
 }
 
 /// Makes what the device has written to a slice visible to the CPU. Otherwise as slicepool_flush().
+///
+/// @return as slicepool_flush()
+///
+/// Threads: any. Cost: one device call at most.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slicepool_invalidate(
     allocator: *mut slicepool_allocator,

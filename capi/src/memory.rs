@@ -18,15 +18,17 @@ pub struct slicepool_memory_type {
     pub heap: u32,
     /// The largest page the device gives out; 0: no limit.
     pub max_page: u64,
-    /// Every page is asked for at a multiple of this power of two, which is also the largest alignment a request may have
-    /// (unless a pool's granule is larger); 0: 4096.
+    /// Every page is asked for at a multiple of this power of two, which is also the largest alignment a request may
+    /// have (unless a pool's granule is larger); 0: 4096.
     pub page_alignment: u64,
     /// Linear and optimal resources never share a range of this many bytes at a multiple of it (Vulkan's
-    /// bufferImageGranularity): a power of two of at most 2^32; 0: 1. Above a pool's granule, the two kinds have pages of
-    /// their own if there are pools for each (slicepool_pool_options.kinds); in a pool for both it takes the granule's place.
+    /// bufferImageGranularity): a power of two of at most 2^32; 0: 1. Above a pool's granule, the two kinds have pages
+    /// of their own if there are pools for each (slicepool_pool_options.kinds); in a pool for both it takes the
+    /// granule's place.
     pub granularity: u64,
-    /// What is flushed and invalidated are multiples of this many bytes, a power of two of at most 2^32; 0 and 1: the memory
-    /// is coherent, and nothing has to be. No pool has a smaller granule, so that nobody flushes another's bytes.
+    /// What is flushed and invalidated are multiples of this many bytes, a power of two of at most 2^32; 0 and 1: the
+    /// memory is coherent, and nothing has to be. No pool has a smaller granule, so that nobody flushes another's
+    /// bytes.
     pub non_coherent_atom: u64,
     /// What the memory is like, in bits of the program's own (VkMemoryPropertyFlags, say), which requests select by.
     pub properties: u32,
@@ -42,14 +44,15 @@ pub struct slicepool_heap {
     pub struct_size: u32,
     /// 0.
     pub reserved: u32,
-    /// Bytes; 0: not known. A request above it is too large, and blocks are an eighth of it at most, but not below 4 MiB.
+    /// Bytes; 0: not known. A request above it is too large, and blocks are an eighth of it at most, but not below 4
+    /// MiB.
     pub size: u64,
     /// Bytes that the allocator may hold of it; 0: as many as the device gives.
     pub limit: u64,
 }
 
-/// The sizes of shared memory blocks: of each memory type the first block has the smallest, and the next has twice that for
-/// every block that the type has at that time, up to seven times and to the maximum.
+/// The sizes of shared memory blocks: of each memory type the first block has the smallest, and the next has twice that
+/// for every block that the type has at that time, up to seven times and to the maximum.
 ///
 /// Sizes are clamped to 4 MiB and 256 MiB, and then rounded up to a multiple of 4 MiB. They are what is asked for;
 /// slicepool_allocation_sizes_adjust() tells what is used.

@@ -15,8 +15,8 @@ pub struct slicepool_page_request {
     pub pool: u32,
     /// Bytes, never 0.
     pub size: u64,
-    /// The page's address, or where it has none what `allocate` puts into `mapped`, must be a multiple of this, a power of
-    /// two.
+    /// The page's address, or where it has none what `allocate` puts into `mapped`, must be a multiple of this, a power
+    /// of two.
     pub alignment: u64,
     /// Position of the memory type.
     pub memory_type: u32,
@@ -48,8 +48,8 @@ pub struct slicepool_device_memory {
     pub address: u64,
     /// Bytes, filled in by the library: what was asked for.
     pub size: u64,
-    /// Where the CPU sees the memory, NULL if it does not. The library never reads or writes there, unless the allocator is
-    /// made with SLICEPOOL_ALLOCATOR_DEBUG_FILL or debug_margin.
+    /// Where the CPU sees the memory, NULL if it does not. The library never reads or writes there, unless the
+    /// allocator is made with SLICEPOOL_ALLOCATOR_DEBUG_FILL or debug_margin.
     pub mapped: *mut c_void,
     /// For the device's own use: comes back in `deallocate`.
     pub context: *mut c_void,
@@ -70,7 +70,8 @@ pub type slicepool_device_allocate_fn = Option<
 pub type slicepool_device_deallocate_fn =
     Option<unsafe extern "C" fn(user_data: *mut c_void, memory: *const slicepool_device_memory) -> slicepool_result>;
 
-/// Makes a page visible to the CPU that is not: sets `mapped` to where it lies. Asked once until the page is unmapped again.
+/// Makes a page visible to the CPU that is not: sets `mapped` to where it lies. Asked once until the page is unmapped
+/// again.
 pub type slicepool_device_map_fn = Option<
     unsafe extern "C" fn(
         user_data: *mut c_void,
@@ -83,8 +84,8 @@ pub type slicepool_device_map_fn = Option<
 pub type slicepool_device_unmap_fn =
     Option<unsafe extern "C" fn(user_data: *mut c_void, memory: *const slicepool_device_memory)>;
 
-/// Bytes of a page that the CPU has written or is about to read: multiples of the memory type's non_coherent_atom, as far as
-/// the page's end allows.
+/// Bytes of a page that the CPU has written or is about to read: multiples of the memory type's non_coherent_atom, as
+/// far as the page's end allows.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct slicepool_cache_range {

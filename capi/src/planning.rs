@@ -10,13 +10,13 @@ use slicepool_core::{Error, PoolSource, PoolType};
 /// Gets the memory of a slice of a dry run from the device, and the whole of its page with it. Of a slice that has its
 /// memory, as it is in every other allocator, this is slicepool_slice_get().
 ///
-/// Of threads that resolve one page at the same time one gets its memory, the others give theirs back. The memory is as the
-/// device gives it, also for requests with SLICEPOOL_REQUEST_ZERO.
+/// Of threads that resolve one page at the same time one gets its memory, the others give theirs back. The memory is as
+/// the device gives it, also for requests with SLICEPOOL_REQUEST_ZERO.
 ///
 /// @param slice    filled in on success with the slice as it is then; its struct_size must be set
 /// @param failure  may be NULL
-/// @return SLICEPOOL_ERROR_MAPPING_FAILED if the device has no memory for the page, even after pages that hold nothing were
-///         given back; SLICEPOOL_ERROR_BUDGET_EXCEEDED; SLICEPOOL_ERROR_PAGE_COUNT_EXCEEDED;
+/// @return SLICEPOOL_ERROR_MAPPING_FAILED if the device has no memory for the page, even after pages that hold nothing
+///         were given back; SLICEPOOL_ERROR_BUDGET_EXCEEDED; SLICEPOOL_ERROR_PAGE_COUNT_EXCEEDED;
 ///         SLICEPOOL_ERROR_DEVICE_FAILED; SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY; SLICEPOOL_ERROR_STALE_HANDLE, also if the
 ///         slice is freed meanwhile; SLICEPOOL_ERROR_FOREIGN_HANDLE; SLICEPOOL_ERROR_INVALID_ARGUMENT;
 ///         SLICEPOOL_ERROR_BUSY while the allocator is being destroyed. Nothing has changed then
@@ -42,12 +42,12 @@ pub unsafe extern "C" fn slicepool_resolve(
     }
 }
 
-/// The pools of an allocator as its peaks have shown that they have to be: each pool of sliced pages with a cap of what it
-/// held at most; of one page if it held nothing. One thread that makes the same calls again finds that everything fits.
-/// Other pools have no cap.
+/// The pools of an allocator as its peaks have shown that they have to be: each pool of sliced pages with a cap of what
+/// it held at most; of one page if it held nothing. One thread that makes the same calls again finds that everything
+/// fits. Other pools have no cap.
 ///
-/// @param pools     `capacity` structs, of which the first has its struct_size set; written only if the whole list fits;
-///                  may be NULL if capacity is 0
+/// @param pools     `capacity` structs, of which the first has its struct_size set; written only if the whole list
+///                  fits; may be NULL if capacity is 0
 /// @param count     set to the number of pools: if it is above capacity, nothing was written
 /// @return SLICEPOOL_ERROR_INVALID_ARGUMENT
 ///
@@ -77,17 +77,17 @@ pub unsafe extern "C" fn slicepool_plan(
     })
 }
 
-/// Puts other pools in place of those an allocator has, whose pages go back to the device. Figures and peaks begin anew;
-/// persistent slices stay, and so do the limits. All older handles of the pools are foreign from then on.
+/// Puts other pools in place of those an allocator has, whose pages go back to the device. Figures and peaks begin
+/// anew; persistent slices stay, and so do the limits. All older handles of the pools are foreign from then on.
 ///
 /// @param pools       as in slicepool_allocator_config
 /// @param pool_count  at least 1, at most 256
 /// @param failure     may be NULL; for POOLS_IN_USE its in_use has the bytes of the slices
-/// @return SLICEPOOL_ERROR_POOLS_IN_USE while the pools hold slices that are live or pending, slices of no bytes among them;
-///         SLICEPOOL_ERROR_BUSY while a callback of this allocator is running, so from within one;
+/// @return SLICEPOOL_ERROR_POOLS_IN_USE while the pools hold slices that are live or pending, slices of no bytes among
+///         them; SLICEPOOL_ERROR_BUSY while a callback of this allocator is running, so from within one;
 ///         SLICEPOOL_ERROR_INVALID_ARGUMENT; SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY; SLICEPOOL_ERROR_DEVICE_FAILED if the
-///         device refuses to take a page back. The pools stay as they are then, but for pages that held nothing;
-///         those of slicepool_prefill() if min_pages cannot be had: the new pools are in place then, with the pages they got
+///         device refuses to take a page back. The pools stay as they are then, but for pages that held nothing; those
+///         of slicepool_prefill() if min_pages cannot be had: the new pools are in place then, with the pages they got
 ///
 /// Threads: exclusive. Cost: one device call a page.
 #[unsafe(no_mangle)]

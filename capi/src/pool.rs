@@ -20,14 +20,14 @@ pub const SLICEPOOL_NEAR_PAGE_ALWAYS: u32 = 1;
 pub const SLICEPOOL_NEAR_PAGE_NEVER: u32 = 2;
 
 /// The next page has an eighth of what the pool holds up to 16 times page_size, and a sixty-fourth beyond; at least
-/// page_size and at most max_page_size. Of that it has as much as whole slices of the request's size fill, in steps of a
-/// sixteenth of page_size. A request of 4 times page_size, or larger than such a page, gets a page for itself. Before a
-/// page is taken, as many bytes go back in pages that hold nothing, if there are any: those idle the longest first. They
-/// are gone even if the device then gives no page.
+/// page_size and at most max_page_size. Of that it has as much as whole slices of the request's size fill, in steps of
+/// a sixteenth of page_size. A request of 4 times page_size, or larger than such a page, gets a page for itself. Before
+/// a page is taken, as many bytes go back in pages that hold nothing, if there are any: those idle the longest first.
+/// They are gone even if the device then gives no page.
 pub const SLICEPOOL_PAGE_GROWTH_SHARE: u32 = 0;
-/// The next page has twice page_size for every page that the pools with this rule hold of the memory type, up to seven times
-/// and to max_page_size. If that is too small for the request, the first such size that is not. Pages that hold nothing
-/// stay until they are too old.
+/// The next page has twice page_size for every page that the pools with this rule hold of the memory type, up to seven
+/// times and to max_page_size. If that is too small for the request, the first such size that is not. Pages that hold
+/// nothing stay until they are too old.
 pub const SLICEPOOL_PAGE_GROWTH_DOUBLING: u32 = 1;
 
 /// Linear and optimal resources; the granule is at least the memory type's granularity.
@@ -50,10 +50,10 @@ pub struct slicepool_pool_options {
     pub page_size: u64,
     /// Sliced pages: the largest slice the pool takes; 0: as large as a page can be.
     pub max_slice_size: u64,
-    /// Sliced pages: cap on all pages together: as many whole pages as it can pay for; 0: none. If it cannot pay for one
-    /// page, pages are as small as it is, and if not even for a granule, the pool serves nothing. Of pages that grow the
-    /// last one before the cap has what is left. The cap belongs to this pool of this allocator: with an allocator per
-    /// stream there is one per stream.
+    /// Sliced pages: cap on all pages together: as many whole pages as it can pay for; 0: none. If it cannot pay for
+    /// one page, pages are as small as it is, and if not even for a granule, the pool serves nothing. Of pages that
+    /// grow the last one before the cap has what is left. The cap belongs to this pool of this allocator: with an
+    /// allocator per stream there is one per stream.
     pub max_pool_size: u64,
     /// Sliced pages: 0: all pages are equal. Otherwise they grow up to this, as page_growth says.
     pub max_page_size: u64,
@@ -62,20 +62,20 @@ pub struct slicepool_pool_options {
     /// A page has the request's size, rounded up by at most an eighth. One that is free serves again: the smallest that
     /// fits, but none of more than twice the request as long as the device gives another.
     pub max_alloc_size: u64,
-    /// Direct: when no free page has the size, free pages go back, lowest index first, until this many bytes hold the new
-    /// page too, or none is free; 0: no such watermark.
+    /// Direct: when no free page has the size, free pages go back, lowest index first, until this many bytes hold the
+    /// new page too, or none is free; 0: no such watermark.
     pub reclaim_at: u64,
     /// Every offset and size is a multiple of this power of two, at most 2^32; 0: 256. A page has at most 2^32 - 1.
     pub granule: u64,
     /// Pages that hold nothing go back after about this many allocations of the allocator; 0: never by themselves.
     ///
-    /// A page has a count of staleness, which begins at 4. Using the page again after it held nothing takes 1 off. Every
-    /// dealloc_period / 5 allocations add 1 to each page that holds nothing; at 5 it goes, at most four in one call. So a
-    /// page that was never used again goes at the first check, one that was used again and again after a whole period.
-    /// Periods below 10 mean a check with every allocation.
+    /// A page has a count of staleness, which begins at 4. Using the page again after it held nothing takes 1 off.
+    /// Every dealloc_period / 5 allocations add 1 to each page that holds nothing; at 5 it goes, at most four in one
+    /// call. So a page that was never used again goes at the first check, one that was used again and again after a
+    /// whole period. Periods below 10 mean a check with every allocation.
     pub dealloc_period: u64,
-    /// Bytes that the pool keeps whatever their age. Ageing alone heeds this. The page that is due first decides: if it is
-    /// too large to go, younger ones stay too.
+    /// Bytes that the pool keeps whatever their age. Ageing alone heeds this. The page that is due first decides: if it
+    /// is too large to go, younger ones stay too.
     pub keep_bytes: u64,
     /// Sliced pages: a SLICEPOOL_NEAR_PAGE_ rule.
     pub near_page: u32,
@@ -85,8 +85,8 @@ pub struct slicepool_pool_options {
     pub memory_type: u32,
     /// Sliced pages: which resources are taken, SLICEPOOL_KINDS_.
     pub kinds: u32,
-    /// Sliced pages: how many are taken when the allocator is made, or the pool installed. Like others, they go back when
-    /// they are too old; keep_bytes keeps them.
+    /// Sliced pages: how many are taken when the allocator is made, or the pool installed. Like others, they go back
+    /// when they are too old; keep_bytes keeps them.
     pub min_pages: u32,
     /// 0.
     pub reserved: u32,
@@ -337,10 +337,10 @@ unsafe fn write_layout(
     finish(outcome)
 }
 
-/// Two pools for programs of any size, which an allocator gets by default: pages of 4 MiB for requests up to 64 KiB, and
-/// pages that grow with what is held, from 4 MiB to the smaller of 256 MiB and an eighth of the heap, for the others.
-/// Pages that hold nothing go back after some thousand allocations: more than a frame or a training step has, so that a
-/// program which repeats itself keeps what it needs. A program that allocates one byte takes 4 MiB.
+/// Two pools for programs of any size, which an allocator gets by default: pages of 4 MiB for requests up to 64 KiB,
+/// and pages that grow with what is held, from 4 MiB to the smaller of 256 MiB and an eighth of the heap, for the
+/// others. Pages that hold nothing go back after some thousand allocations: more than a frame or a training step has,
+/// so that a program which repeats itself keeps what it needs. A program that allocates one byte takes 4 MiB.
 ///
 /// @param properties  may be NULL for the defaults
 /// @param pools       `capacity` structs, of which the first has its struct_size set; written only if the whole list
@@ -363,9 +363,11 @@ pub unsafe extern "C" fn slicepool_layout_adaptive(
 }
 
 /// A few pools of sliced pages, from max_page / 4 down to 32 MiB / 4 in steps of four, for slices of half a page, a
-/// quarter and so on; an exclusive page for each larger request, which goes back when it was not used for
-/// 5,000 allocations and as many more for each GiB of max_page; and a pool for requests of size 0. Needs max_page to make
+/// quarter and so on; an exclusive page for each larger request, which goes back when it was not used for 5,000
+/// allocations and as many more for each GiB of max_page; and a pool for requests of size 0. Needs max_page to make
 /// sense. As slicepool_layout_adaptive() in all else.
+///
+/// @return as slicepool_layout_adaptive()
 ///
 /// Threads: any. Cost: constant.
 #[unsafe(no_mangle)]
@@ -379,9 +381,11 @@ pub unsafe extern "C" fn slicepool_layout_sub_slices(
     unsafe { write_layout(layout::sub_slices, properties, pools, capacity, count) }
 }
 
-/// A page for each slice, in up to 24 pools whose sizes form a geometric series from 32 KiB to max_page, which has to be
-/// given to make sense. Pages go back when they were not used for 5,000 allocations and as many more for each GiB of the
-/// pool's size. As slicepool_layout_adaptive() in all else.
+/// A page for each slice, in up to 24 pools whose sizes form a geometric series from 32 KiB to max_page, which has to
+/// be given to make sense. Pages go back when they were not used for 5,000 allocations and as many more for each GiB of
+/// the pool's size. As slicepool_layout_adaptive() in all else.
+///
+/// @return as slicepool_layout_adaptive()
 ///
 /// Threads: any. Cost: constant.
 #[unsafe(no_mangle)]

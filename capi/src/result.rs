@@ -31,8 +31,8 @@ pub const SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY: i32 = -8;
 pub const SLICEPOOL_ERROR_DEVICE_FAILED: i32 = -9;
 /// The host has no memory left for bookkeeping.
 pub const SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY: i32 = -10;
-/// Slices are live or wait for the device, buffers are out, there are caches, or a callback is running: the object cannot go
-/// away now.
+/// Slices are live or wait for the device, buffers are out, there are caches, or a callback is running: the object
+/// cannot go away now.
 pub const SLICEPOOL_ERROR_BUSY: i32 = -11;
 /// The device lacks the callback that is needed, or the library does not do what was asked.
 pub const SLICEPOOL_ERROR_NOT_SUPPORTED: i32 = -12;
@@ -42,11 +42,12 @@ pub const SLICEPOOL_ERROR_VERSION_MISMATCH: i32 = -13;
 pub const SLICEPOOL_ERROR_MAPPING_FAILED: i32 = -14;
 /// The pools hold slices, so others cannot take their place.
 pub const SLICEPOOL_ERROR_POOLS_IN_USE: i32 = -15;
-/// All slots of a pool are taken: there are 13.6 million for its slices and the holes between them, and 16.7 million for the
-/// buffers of a class.
+/// All slots of a pool are taken: there are 13.6 million for its slices and the holes between them, and 16.7 million
+/// for the buffers of a class.
 pub const SLICEPOOL_ERROR_TOO_MANY_SLICES: i32 = -16;
-/// All buffers of the class are out or in caches. Releasing one helps; and if slicepool_failure.pending is not 0, so may trying
-/// again after the caches' owners have used them: each has been told to give back what it holds of the class.
+/// All buffers of the class are out or in caches. Releasing one helps; and if slicepool_failure.pending is not 0, so
+/// may trying again after the caches' owners have used them: each has been told to give back what it holds of the
+/// class.
 pub const SLICEPOOL_ERROR_EXHAUSTED: i32 = -17;
 /// The request is larger than the buffers of the largest class.
 pub const SLICEPOOL_ERROR_OVERSIZED: i32 = -18;
@@ -81,11 +82,12 @@ pub struct slicepool_failure {
     pub struct_size: u32,
     /// The result of the call.
     pub result: i32,
-    /// Bytes asked for: by the request, or from the device for its page, or from the host. Bytes of the buffers of the class
-    /// at hand, for SLICEPOOL_ERROR_EXHAUSTED and for a buffer pool's config.
+    /// Bytes asked for: by the request, or from the device for its page, or from the host. Bytes of the buffers of the
+    /// class at hand, for SLICEPOOL_ERROR_EXHAUSTED and for a buffer pool's config.
     pub size: u64,
-    /// The most that could have been asked for: the cap of the pool, the limit of a request, the room of a slice; or held:
-    /// the bytes or pages of a budget, the buffers of a class. For a buffer pool's config the bound that was passed.
+    /// The most that could have been asked for: the cap of the pool, the limit of a request, the room of a slice; or
+    /// held: the bytes or pages of a budget, the buffers of a class. For a buffer pool's config the bound that was
+    /// passed.
     pub limit: u64,
     /// Requested bytes of live slices; bytes that are held, for SLICEPOOL_ERROR_BUDGET_EXCEEDED.
     pub in_use: u64,
@@ -102,8 +104,8 @@ pub struct slicepool_failure {
     pub memory: u64,
     /// Live slices, or buffers that are out, for SLICEPOOL_ERROR_BUSY.
     pub live: u64,
-    /// Pages being taken from the device or given back, or callbacks running, at that moment; for SLICEPOOL_ERROR_BUSY of a
-    /// buffer pool its caches count too.
+    /// Pages being taken from the device or given back, or callbacks running, at that moment; for SLICEPOOL_ERROR_BUSY
+    /// of a buffer pool its caches count too.
     pub in_flight: u32,
     /// Position of the element that was refused, in calls with many.
     pub index: u32,
@@ -112,11 +114,11 @@ pub struct slicepool_failure {
     pub device_code: i32,
     /// A SLICEPOOL_DEVICE_FAULT_ code.
     pub device_fault: u32,
-    /// Why each memory type that was tried did not serve the request, by its position: results, 0 for types that were not
-    /// tried. Of allocators with several memory types.
+    /// Why each memory type that was tried did not serve the request, by its position: results, 0 for types that were
+    /// not tried. Of allocators with several memory types.
     pub type_results: [i32; 32],
-    /// Name of the argument or field that was refused, or of what is not supported, or "heap", or "prefill" where a buffer pool
-    /// could not create its buffers beforehand: a static string, or NULL.
+    /// Name of the argument or field that was refused, or of what is not supported, or "heap", or "prefill" where a
+    /// buffer pool could not create its buffers beforehand: a static string, or NULL.
     pub field: *const c_char,
     /// NULL.
     pub reserved: *mut c_void,
@@ -372,7 +374,11 @@ pub(crate) fn split(outcome: Result<(), BatchError>) -> (Result<(), Refusal>, u3
     }
 }
 
-/// A short English text for any result: static, never NULL, also for numbers that are no result.
+/// A short English text for any result, also for numbers that are none.
+///
+/// @return a static string, never NULL
+///
+/// Threads: any. Cost: constant.
 #[unsafe(no_mangle)]
 pub extern "C" fn slicepool_result_string(result: slicepool_result) -> *const c_char {
     let text = match result {

@@ -13,22 +13,24 @@ use slicepool_core::{Allocator, Error, Label, MemoryChoice, Request, ResourceKin
 
 /// Only the pool of the request's `pool` may serve it.
 pub const SLICEPOOL_REQUEST_IN_POOL: u32 = 1;
-/// For what lives as long as the program: a device allocation of its own of this size, rounded up to the granule, so that no
-/// page of other slices is kept by it. Not for size 0. Freed, it serves requests of the same size with this flag, and only
-/// slicepool_cleanup() gives it back. Not together with SLICEPOOL_REQUEST_IN_POOL.
+/// For what lives as long as the program: a device allocation of its own of this size, rounded up to the granule, so
+/// that no page of other slices is kept by it. Not for size 0. Freed, it serves requests of the same size with this
+/// flag, and only slicepool_cleanup() gives it back. Not together with SLICEPOOL_REQUEST_IN_POOL.
 pub const SLICEPOOL_REQUEST_PERSISTENT: u32 = 2;
 /// The device fills the slice with zeros before it is handed out. Needs the callback `fill`.
 pub const SLICEPOOL_REQUEST_ZERO: u32 = 4;
-/// The device overwrites the slice with zeros after it was freed, before anything else is placed there. Needs the callback
-/// `fill`. What fails to be overwritten stays pending, and is tried again by slicepool_collect() and slicepool_trim().
+/// The device overwrites the slice with zeros after it was freed, before anything else is placed there. Needs the
+/// callback `fill`. What fails to be overwritten stays pending, and is tried again by slicepool_collect() and
+/// slicepool_trim().
 pub const SLICEPOOL_REQUEST_SCRUB: u32 = 8;
 
-/// A page for itself, of the request's size rounded up to the granule. Freed, it serves requests of the same size with this
-/// flag, until it is too old (slicepool_allocator_config.dedicated_period) or trimmed. Not together with
+/// A page for itself, of the request's size rounded up to the granule. Freed, it serves requests of the same size with
+/// this flag, until it is too old (slicepool_allocator_config.dedicated_period) or trimmed. Not together with
 /// SLICEPOOL_REQUEST_IN_POOL.
 pub const SLICEPOOL_REQUEST_DEDICATED: u32 = 16;
-/// From memory that is held already: no callback is called for that, `completed` neither; nothing ages, nothing goes back.
-/// (What fills a slice, or hears of events, is called all the same, and so is the host's memory if the books need some.)
+/// From memory that is held already: no callback is called for that, `completed` neither; nothing ages, nothing goes
+/// back. (What fills a slice, or hears of events, is called all the same, and so is the host's memory if the books need
+/// some.)
 pub const SLICEPOOL_REQUEST_NEVER_GROW: u32 = 32;
 /// Without taking a page that would take the heap above its budget: see slicepool_device.heap_budget.
 pub const SLICEPOOL_REQUEST_WITHIN_BUDGET: u32 = 64;
@@ -57,21 +59,22 @@ pub struct slicepool_request {
     pub alignment: u64,
     /// With SLICEPOOL_REQUEST_IN_POOL: position of that pool in the list of pools; otherwise 0.
     pub pool: u32,
-    /// With SLICEPOOL_REQUEST_SEARCH_DEPTH: so many holes of the request's own size class are looked at before a larger hole
-    /// is broken or a page taken, and after that only what is found in constant time; more packs better and takes longer. Otherwise 0: 2, then 64 before
-    /// a page is taken, then all before the request is refused.
+    /// With SLICEPOOL_REQUEST_SEARCH_DEPTH: so many holes of the request's own size class are looked at before a larger
+    /// hole is broken or a page taken, and after that only what is found in constant time; more packs better and takes
+    /// longer. Otherwise 0: 2, then 64 before a page is taken, then all before the request is refused.
     pub search_depth: u32,
     /// Bit i: memory type i may be used; 0: any may.
     pub memory_types: u32,
     /// Properties (slicepool_memory_type.properties) that the memory must have, all of them.
     pub required: u32,
-    /// Properties that it should have: types that lack the fewest are tried first, of equal ones that of the lowest position.
+    /// Properties that it should have: types that lack the fewest are tried first, of equal ones that of the lowest
+    /// position.
     pub preferred: u32,
     /// Properties of which it must have none.
     pub forbidden: u32,
-    /// A page for itself, for which this is handed to the device as slicepool_page_request.device_data: what an image must be
-    /// bound to, a handle to import. It serves once: after the slice was freed it goes back with the next allocation, at
-    /// most four with each, or a trim. Not together with SLICEPOOL_REQUEST_IN_POOL. NULL: not so.
+    /// A page for itself, for which this is handed to the device as slicepool_page_request.device_data: what an image
+    /// must be bound to, a handle to import. It serves once: after the slice was freed it goes back with the next
+    /// allocation, at most four with each, or a trim. Not together with SLICEPOOL_REQUEST_IN_POOL. NULL: not so.
     pub device_data: *mut c_void,
     /// A name for the slice: slicepool_name_set(). NULL: none.
     pub name: *const c_char,
@@ -133,8 +136,8 @@ impl slicepool_request {
         self.flags | self.pool | self.search_depth | choice != 0 || !self.device_data.is_null()
     }
 
-    /// The request at `from` if it is like most: of this version, and without flags (but for that of optimal resources),
-    /// device data and anything to attach. Nothing is copied for that.
+    /// The request at `from` if it is like most: of this version, and without flags (but for that of optimal
+    /// resources), device data and anything to attach. Nothing is copied for that.
     ///
     /// # Safety
     /// `from` is NULL or points to `struct_size` readable bytes.
@@ -282,26 +285,26 @@ pub(crate) fn handle(id: u64) -> Result<SliceId, Refusal> {
 ///
 /// @param request  read only; request->failure gets the details of a failure
 /// @param slice    filled in on success; its struct_size must be set
-/// @return SLICEPOOL_ERROR_INVALID_ARGUMENT (size 0 where no pool takes it; an alignment that is no power of
-///         two or above the page alignment; a pool that does not exist; NULL; unknown flags), SLICEPOOL_ERROR_TOO_LARGE,
+/// @return SLICEPOOL_ERROR_INVALID_ARGUMENT (size 0 where no pool takes it; an alignment that is no power of two or
+///         above the page alignment; a pool that does not exist; NULL; unknown flags), SLICEPOOL_ERROR_TOO_LARGE,
 ///         SLICEPOOL_ERROR_POOL_CAPACITY_EXCEEDED, SLICEPOOL_ERROR_BUDGET_EXCEEDED,
 ///         SLICEPOOL_ERROR_PAGE_COUNT_EXCEEDED, SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY, SLICEPOOL_ERROR_DEVICE_FAILED,
 ///         SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY, SLICEPOOL_ERROR_TOO_MANY_SLICES, SLICEPOOL_ERROR_NOT_SUPPORTED (ZERO or
-///         SCRUB without `fill`; no memory type or pool suits), SLICEPOOL_ERROR_VERSION_MISMATCH, SLICEPOOL_ERROR_BUSY (from a callback while the
-///         allocator is being destroyed). Where several pools refuse, the first of: host memory, device, budget, page
-///         count, pool capacity, too large
+///         SCRUB without `fill`; no memory type or pool suits), SLICEPOOL_ERROR_VERSION_MISMATCH, SLICEPOOL_ERROR_BUSY
+///         (from a callback while the allocator is being destroyed). Where several pools refuse, the first of: host
+///         memory, device, budget, page count, pool capacity, too large
 ///
 /// When memory that is held does not serve the request, these help, in this order: what the device says it is done with
 /// (`completed`); a page from the device, in pools whose pages grow also a smaller one; a look at every free range that
-/// could hold it; giving back pages that hold nothing, of any pool but that of persistent slices, those idle the longest
-/// first; the callback `out_of_memory`. After the device has had no memory for a page, it is not asked for one as large
-/// again for 64 requests that fail, twice as many after the next refusal, unless a page was given back or the allocator
-/// trimmed.
+/// could hold it; giving back pages that hold nothing, of any pool but that of persistent slices, those idle the
+/// longest first; the callback `out_of_memory`. After the device has had no memory for a page, it is not asked for one
+/// as large again for 64 requests that fail, twice as many after the next refusal, unless a page was given back or the
+/// allocator trimmed.
 ///
-/// Threads: any. Cost: constant if memory that is held serves the request by its size class; otherwise a look at 64 free
-/// ranges and one device call; and where no page can be had, a look at every free range that could hold it, 64 to 1,024 of
-/// them per lock hold. Where pages age, at most four that are too old are given back. Callbacks run on the calling
-/// thread.
+/// Threads: any. Cost: constant if memory that is held serves the request by its size class; otherwise a look at 64
+/// free ranges and one device call; and where no page can be had, a look at every free range that could hold it, 64 to
+/// 1,024 of them per lock hold. Where pages age, at most four that are too old are given back. Callbacks run on the
+/// calling thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slicepool_allocate(
     allocator: *mut slicepool_allocator,
@@ -457,13 +460,14 @@ pub unsafe extern "C" fn slicepool_allocate_many(
     }
 }
 
-/// Takes a slice back. Its page stays with the allocator until it is trimmed, too old, or wanted: pages that hold nothing go
-/// back here only if another allocator that shares the budget wants memory. Any thread may free what another allocated.
+/// Takes a slice back. Its page stays with the allocator until it is trimmed, too old, or wanted: pages that hold
+/// nothing go back here only if another allocator that shares the budget wants memory. Any thread may free what another
+/// allocated.
 ///
 /// @param id  of a live slice; 0 is ignored
 /// @return SLICEPOOL_ERROR_STALE_HANDLE if it has been freed before, SLICEPOOL_ERROR_FOREIGN_HANDLE if it was never
-///         this allocator's; nothing changes then. SLICEPOOL_ERROR_MARGIN_DAMAGED: the slice is live, its margin mended,
-///         and the next free succeeds
+///         this allocator's; nothing changes then. SLICEPOOL_ERROR_MARGIN_DAMAGED: the slice is live, its margin
+///         mended, and the next free succeeds
 ///
 /// Threads: any. Cost: constant.
 #[unsafe(no_mangle)]
@@ -533,8 +537,8 @@ pub unsafe extern "C" fn slicepool_slice_get(
 ///
 /// @param size     bytes that the pool takes: at least 1, but for pools that take 0
 /// @param slice    filled in on success with the slice as it is then; its struct_size must be set
-/// @param failure  may be NULL; `limit` tells for NO_ROOM how much room there is where the slice lies, for TOO_LARGE how
-///                 much the pool takes
+/// @param failure  may be NULL; `limit` tells for NO_ROOM how much room there is where the slice lies, for TOO_LARGE
+///                 how much the pool takes
 /// @return SLICEPOOL_ERROR_NO_ROOM if what follows it is in use; SLICEPOOL_ERROR_STALE_HANDLE;
 ///         SLICEPOOL_ERROR_FOREIGN_HANDLE; SLICEPOOL_ERROR_INVALID_ARGUMENT; SLICEPOOL_ERROR_TOO_LARGE;
 ///         SLICEPOOL_ERROR_NOT_SUPPORTED for slices with SLICEPOOL_REQUEST_SCRUB; SLICEPOOL_ERROR_MARGIN_DAMAGED;
@@ -562,8 +566,8 @@ pub unsafe extern "C" fn slicepool_try_resize(
     }
 }
 
-/// Whether memory that is held would serve a request now, without the device and without doing it. True at that
-/// instant only, and exact with SLICEPOOL_REQUEST_NEVER_GROW; other requests may take a page all the same if finding the range
+/// Whether memory that is held would serve a request now, without the device and without doing it. True at that instant
+/// only, and exact with SLICEPOOL_REQUEST_NEVER_GROW; other requests may take a page all the same if finding the range
 /// takes a long look, or if an exclusive page would serve that is more than twice as large.
 ///
 /// @param would_fit  set to 1 or 0
@@ -592,8 +596,8 @@ pub unsafe extern "C" fn slicepool_would_fit(
     }
 }
 
-/// Whether serving a request would take memory from the device: slicepool_would_fit(), the other way round. Whether the device
-/// or a limit would refuse it, only trying tells.
+/// Whether serving a request would take memory from the device: slicepool_would_fit(), the other way round. Whether the
+/// device or a limit would refuse it, only trying tells.
 ///
 /// @param would_grow  set to 1 or 0
 /// @return as slicepool_would_fit()

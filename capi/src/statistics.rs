@@ -44,7 +44,8 @@ pub struct slicepool_statistics {
     pub largest_allocation_bytes: u64,
     /// A free range of at least this size exists; slicepool_largest_free() is exact.
     pub largest_free_bound_bytes: u64,
-    /// Host memory held for slices and pages; of an allocator also what its pools share. Never given back before the end.
+    /// Host memory held for slices and pages; of an allocator also what its pools share. Never given back before the
+    /// end.
     pub metadata_bytes: u64,
     /// Pages ever taken from the device, or adopted: by the pool that did so, whichever they have served since.
     pub device_allocations: u64,
@@ -88,10 +89,11 @@ pub const SLICEPOOL_OWN_PAGES_DEDICATED: u32 = 1;
 /// Slices with device_data, whose pages serve once.
 pub const SLICEPOOL_OWN_PAGES_ONCE: u32 = 2;
 
-/// What stands in place of a pool's position for slices with pages of their own, which each memory type has a pool for as soon
-/// as there is such a slice: UINT32_MAX - (3 * memory_type + own_pages).
+/// What stands in place of a pool's position for slices with pages of their own, which each memory type has a pool for
+/// as soon as there is such a slice: UINT32_MAX - (3 * memory_type + own_pages).
 ///
 /// @param own_pages  SLICEPOOL_OWN_PAGES_
+/// @return the number, also for arguments that stand for nothing
 ///
 /// Threads: any. Cost: constant.
 #[unsafe(no_mangle)]
@@ -220,7 +222,8 @@ pub unsafe extern "C" fn slicepool_statistics_get(
 
 /// Figures of one pool at one instant.
 ///
-/// @param pool        position in the list of pools, or what slicepool_own_pool() says, once there has been such a slice
+/// @param pool        position in the list of pools, or what slicepool_own_pool() says, once there has been such a
+///                    slice
 /// @param statistics  filled in; its struct_size must be set
 /// @return SLICEPOOL_ERROR_INVALID_ARGUMENT
 ///
@@ -275,7 +278,8 @@ pub unsafe extern "C" fn slicepool_type_statistics_get(
 ///
 /// @param heap        position of the heap
 /// @param statistics  filled in, its struct_size must be set; `pools` is 0
-/// @param budget      filled in, its struct_size must be set: with 0 and UINT64_MAX if the device says nothing; may be NULL
+/// @param budget      filled in, its struct_size must be set: with 0 and UINT64_MAX if the device says nothing; may be
+///                    NULL
 /// @return SLICEPOOL_ERROR_INVALID_ARGUMENT
 ///
 /// Threads: any; each pool's figures are of one instant. Cost: constant per pool, and a call of `heap_budget`.
@@ -303,8 +307,8 @@ pub unsafe extern "C" fn slicepool_heap_statistics_get(
     })
 }
 
-/// The slice, or the free range, or the slice that waits for the device, that a place in device memory belongs to: for what
-/// a device reports as a fault.
+/// The slice, or the free range, or the slice that waits for the device, that a place in device memory belongs to: for
+/// what a device reports as a fault.
 ///
 /// @param memory  handle of the page
 /// @param offset  bytes from the start of the page
@@ -324,6 +328,11 @@ pub unsafe extern "C" fn slicepool_find(
 }
 
 /// slicepool_find() by an address as the device sees it, where it gives addresses.
+///
+/// @param range  filled in, its struct_size must be set; its kind is SLICEPOOL_RANGE_NONE if there is nothing
+/// @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+///
+/// Threads: any. Cost: as slicepool_walk().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slicepool_find_address(
     allocator: *mut slicepool_allocator,
@@ -432,8 +441,9 @@ impl Write for Report {
     }
 }
 
-/// Writes a report as one JSON object, NUL-terminated, into the caller's buffer: the allocator's figures, those of heaps and
-/// memory types, and each pool's configuration and figures. docs/report.schema.json in the repository describes it.
+/// Writes a report as one JSON object, NUL-terminated, into the caller's buffer: the allocator's figures, those of
+/// heaps and memory types, and each pool's configuration and figures. docs/report.schema.json in the repository
+/// describes it.
 ///
 /// @param buffer    written only if the whole report fits; may be NULL if capacity is 0
 /// @param capacity  bytes of the buffer
@@ -479,8 +489,8 @@ pub unsafe extern "C" fn slicepool_report_json(
 /// slicepool_allocator_config.debug_margin.
 ///
 /// @param failure  may be NULL; memory and value tell where
-/// @return SLICEPOOL_ERROR_MARGIN_DAMAGED for the first that was, which is mended, so that the next call tells of the next;
-///         SLICEPOOL_ERROR_INVALID_ARGUMENT
+/// @return SLICEPOOL_ERROR_MARGIN_DAMAGED for the first that was, which is mended, so that the next call tells of the
+///         next; SLICEPOOL_ERROR_INVALID_ARGUMENT
 ///
 /// Threads: any. Cost: in proportion to the slices; one of them per lock hold.
 #[unsafe(no_mangle)]

@@ -28,6 +28,10 @@ const _: () = {
 };
 
 /// The library's SLICEPOOL_VERSION_NUMBER: compare with that of the header the program was compiled with.
+///
+/// @return the number; there is no failure
+///
+/// Threads: any. Cost: constant.
 #[unsafe(no_mangle)]
 pub extern "C" fn slicepool_version() -> u32 {
     SLICEPOOL_VERSION_NUMBER

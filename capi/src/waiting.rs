@@ -40,11 +40,11 @@ unsafe fn read_points<'a>(points: *const slicepool_point, count: u32) -> Result<
 const MAX_POINTS: usize = 64;
 
 /// Takes a slice back that the device still uses. Its memory is free once all points have been passed, as
-/// slicepool_collect() says. Until then the slice is pending: its handle is stale, its memory serves nothing and its page
-/// stays. If all have been passed already, or there are none, this is slicepool_free().
+/// slicepool_collect() says. Until then the slice is pending: its handle is stale, its memory serves nothing and its
+/// page stays. If all have been passed already, or there are none, this is slicepool_free().
 ///
-/// Of several points on one timeline the one with the largest value counts. Values that fall on a timeline are safe: the
-/// slice is released with those that were freed before it, which is late, but never early.
+/// Of several points on one timeline the one with the largest value counts. Values that fall on a timeline are safe:
+/// the slice is released with those that were freed before it, which is late, but never early.
 ///
 /// @param id           of a live slice; 0 is ignored
 /// @param points       `point_count` points, in any order
@@ -77,8 +77,8 @@ pub unsafe extern "C" fn slicepool_free_after(
     }
 }
 
-/// Takes slices back that all wait for the same points: all of them, or none if one handle is refused. Another free of one
-/// of them is refused as stale while this call runs, even if it is refused in the end.
+/// Takes slices back that all wait for the same points: all of them, or none if one handle is refused. Another free of
+/// one of them is refused as stale while this call runs, even if it is refused in the end.
 ///
 /// @param ids          `count` handles; zeros are ignored; a handle that occurs twice is stale
 /// @param points       as for slicepool_free_after()
@@ -114,16 +114,18 @@ pub unsafe extern "C" fn slicepool_free_after_many(
     }
 }
 
-/// Says that the device has completed everything up to a value on a timeline: what waited for that is free now, unless it
-/// waits for other timelines too. The allocator remembers the value, which does not fall.
+/// Says that the device has completed everything up to a value on a timeline: what waited for that is free now, unless
+/// it waits for other timelines too. The allocator remembers the value, which does not fall.
 ///
 /// @param completed  UINT64_MAX: nothing will ever be waited for on this timeline, since its device is lost
 /// @param failure    may be NULL
 /// @return SLICEPOOL_ERROR_DEVICE_FAILED or SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY, as the device says, if it did not
-///         overwrite a slice with SLICEPOOL_REQUEST_SCRUB, which stays pending and is tried again next time; SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY if the value cannot be remembered
-///         where nothing has ever waited on this timeline. Whatever is due has been released all the same
+///         overwrite a slice with SLICEPOOL_REQUEST_SCRUB, which stays pending and is tried again next time;
+///         SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY if the value cannot be remembered where nothing has ever waited on this
+///         timeline. Whatever is due has been released all the same
 ///
-/// Threads: any. Cost: constant for each slice that is released, at most 64 of them per lock hold; a look at every pool.
+/// Threads: any. Cost: constant for each slice that is released, at most 64 of them per lock hold; a look at every
+/// pool.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slicepool_collect(
     allocator: *mut slicepool_allocator,

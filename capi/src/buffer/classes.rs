@@ -41,6 +41,8 @@ unsafe fn write_class(class: BufferPoolClassConfig, size: *mut u64, max_buffers:
 /// @return SLICEPOOL_ERROR_INVALID_ARGUMENT with the first of the fields "alignment" (no power of two: `limit` is 0;
 ///         above the smallest class: `limit` is that) and "pool_min_size" (above the smallest class, which `limit`
 ///         tells); or "size" for a class that cannot be addressed
+///
+/// Threads: any, while none changes the config. Cost: constant.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slicepool_buffer_pool_config_check(
     config: *const slicepool_buffer_pool_config,
@@ -53,6 +55,8 @@ pub unsafe extern "C" fn slicepool_buffer_pool_config_check(
 ///
 /// @param count  set on success
 /// @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+///
+/// Threads: any, while none changes the config. Cost: constant.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slicepool_buffer_pool_config_class_count(
     config: *const slicepool_buffer_pool_config,
@@ -73,6 +77,8 @@ pub unsafe extern "C" fn slicepool_buffer_pool_config_class_count(
 /// @param size         set to the bytes of its buffers
 /// @param max_buffers  set to its limit
 /// @return SLICEPOOL_ERROR_INVALID_ARGUMENT with the field "index" if there are not so many
+///
+/// Threads: any, while none changes the config. Cost: constant.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slicepool_buffer_pool_config_class_get(
     config: *const slicepool_buffer_pool_config,
@@ -95,6 +101,8 @@ pub unsafe extern "C" fn slicepool_buffer_pool_config_class_get(
 /// @param size          set to the bytes of the class's buffers
 /// @param max_buffers   set to its limit
 /// @return SLICEPOOL_ERROR_OVERSIZED above the largest class, which `limit` tells
+///
+/// Threads: any, while none changes the config. Cost: constant.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slicepool_buffer_pool_config_class_for(
     config: *const slicepool_buffer_pool_config,
@@ -116,6 +124,8 @@ pub unsafe extern "C" fn slicepool_buffer_pool_config_class_for(
 ///
 /// @param min_size  set on success
 /// @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+///
+/// Threads: any, while none changes the config. Cost: constant.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slicepool_buffer_pool_config_min_size(
     config: *const slicepool_buffer_pool_config,
@@ -134,6 +144,8 @@ pub unsafe extern "C" fn slicepool_buffer_pool_config_min_size(
 ///
 /// @param max_size  set on success
 /// @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+///
+/// Threads: any, while none changes the config. Cost: constant.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slicepool_buffer_pool_config_max_size(
     config: *const slicepool_buffer_pool_config,
@@ -152,6 +164,8 @@ pub unsafe extern "C" fn slicepool_buffer_pool_config_max_size(
 ///
 /// @param bytes  set on success; UINT64_MAX if they are more
 /// @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+///
+/// Threads: any, while none changes the config. Cost: constant.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slicepool_buffer_pool_config_max_tracked_bytes(
     config: *const slicepool_buffer_pool_config,
@@ -174,6 +188,8 @@ pub unsafe extern "C" fn slicepool_buffer_pool_config_max_tracked_bytes(
 /// @param max_buffers  the limit; not 0
 /// @param capacity     set on success
 /// @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+///
+/// Threads: any, while none changes the config. Cost: constant.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slicepool_buffer_pool_config_cache_capacity(
     config: *const slicepool_buffer_pool_config,
@@ -195,6 +211,8 @@ pub unsafe extern "C" fn slicepool_buffer_pool_config_cache_capacity(
 /// @param max_buffers  the limit; not 0
 /// @param stripes      set on success
 /// @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+///
+/// Threads: any, while none changes the config. Cost: constant.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slicepool_buffer_pool_config_stripes(
     config: *const slicepool_buffer_pool_config,

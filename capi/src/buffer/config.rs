@@ -220,8 +220,7 @@ unsafe fn preset(
 ///
 /// @return SLICEPOOL_ERROR_INVALID_ARGUMENT, SLICEPOOL_ERROR_VERSION_MISMATCH
 ///
-/// Threads: one at a time per config, as with all these functions. Cost: constant, as with all of them but where it is
-/// said.
+/// Threads: one at a time per config. Cost: constant.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slicepool_buffer_pool_config_for_network(
     config: *mut slicepool_buffer_pool_config,
@@ -234,6 +233,8 @@ pub unsafe extern "C" fn slicepool_buffer_pool_config_for_network(
 /// each; otherwise like slicepool_buffer_pool_config_for_network().
 ///
 /// @return as slicepool_buffer_pool_config_for_network()
+///
+/// Threads: one at a time per config. Cost: constant.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slicepool_buffer_pool_config_for_storage(
     config: *mut slicepool_buffer_pool_config,
@@ -246,6 +247,8 @@ pub unsafe extern "C" fn slicepool_buffer_pool_config_for_storage(
 ///
 /// @param page_size  a power of two of at most 8 MiB
 /// @return SLICEPOOL_ERROR_INVALID_ARGUMENT also for another page_size; `limit` is 8 MiB then
+///
+/// Threads: one at a time per config. Cost: constant.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slicepool_buffer_pool_config_for_storage_with_page_size(
     config: *mut slicepool_buffer_pool_config,
@@ -265,6 +268,8 @@ pub unsafe extern "C" fn slicepool_buffer_pool_config_for_storage_with_page_size
 ///
 /// @param pool_min_size  bytes; creating a pool refuses more than the smallest class has
 /// @return as slicepool_buffer_pool_config_for_network()
+///
+/// Threads: one at a time per config. Cost: constant.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slicepool_buffer_pool_config_with_pool_min_size(
     config: *mut slicepool_buffer_pool_config,
@@ -286,6 +291,8 @@ pub unsafe extern "C" fn slicepool_buffer_pool_config_with_pool_min_size(
 /// @param max_buffers  limit of each; not 0
 /// @return SLICEPOOL_ERROR_INVALID_ARGUMENT with the field "size" for a size that is none (`limit` is the largest there
 ///         is, if it is too large), "max_size" for a range that is reversed (`limit` is min_size), "max_buffers"
+///
+/// Threads: one at a time per config. Cost: constant.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slicepool_buffer_pool_config_with_size_class_range(
     config: *mut slicepool_buffer_pool_config,
@@ -310,7 +317,7 @@ pub unsafe extern "C" fn slicepool_buffer_pool_config_with_size_class_range(
 /// @return SLICEPOOL_ERROR_INVALID_ARGUMENT with the field "size" for a size that is none or occurs twice,
 ///         "max_buffers", or "classes" if there is none; `index` tells which class is to blame
 ///
-/// Cost: one look at each class.
+/// Threads: one at a time per config. Cost: one look at each class.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slicepool_buffer_pool_config_with_size_classes(
     config: *mut slicepool_buffer_pool_config,
@@ -348,6 +355,8 @@ pub unsafe extern "C" fn slicepool_buffer_pool_config_with_size_classes(
 /// @param size         bytes, a power of two
 /// @param max_buffers  not 0
 /// @return SLICEPOOL_ERROR_INVALID_ARGUMENT with the field "size" or "max_buffers"
+///
+/// Threads: one at a time per config. Cost: constant.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slicepool_buffer_pool_config_with_size_class(
     config: *mut slicepool_buffer_pool_config,
@@ -362,6 +371,8 @@ pub unsafe extern "C" fn slicepool_buffer_pool_config_with_size_class(
 ///
 /// @param size  bytes, a power of two
 /// @return SLICEPOOL_ERROR_INVALID_ARGUMENT with the field "size", also if there is no such class or no other one
+///
+/// Threads: one at a time per config. Cost: constant.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slicepool_buffer_pool_config_without_size_class(
     config: *mut slicepool_buffer_pool_config,
@@ -375,6 +386,8 @@ pub unsafe extern "C" fn slicepool_buffer_pool_config_without_size_class(
 ///
 /// @param max_buffers  not 0
 /// @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+///
+/// Threads: one at a time per config. Cost: constant.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slicepool_buffer_pool_config_with_max_per_class(
     config: *mut slicepool_buffer_pool_config,
@@ -390,6 +403,8 @@ pub unsafe extern "C" fn slicepool_buffer_pool_config_with_max_per_class(
 /// @param bytes  not 0
 /// @return SLICEPOOL_ERROR_INVALID_ARGUMENT with the field "bytes"; if they are more than 2^32 - 1 buffers of a class,
 ///         `size` is that of the smallest one and `limit` is 2^32 - 1
+///
+/// Threads: one at a time per config. Cost: constant.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slicepool_buffer_pool_config_with_bytes_per_class(
     config: *mut slicepool_buffer_pool_config,
@@ -411,7 +426,7 @@ pub unsafe extern "C" fn slicepool_buffer_pool_config_with_bytes_per_class(
 ///         `limit` is the least that would do, and so above `value`. If it has room for more than 2^32 - 1 buffers of a
 ///         class, `size` is that of the class and `limit` is 2^32 - 1, below `value`
 ///
-/// Cost: at most 32 steps for each two classes.
+/// Threads: one at a time per config. Cost: at most 32 steps for each two classes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slicepool_buffer_pool_config_with_budget_bytes(
     config: *mut slicepool_buffer_pool_config,
@@ -434,6 +449,8 @@ pub unsafe extern "C" fn slicepool_buffer_pool_config_with_budget_bytes(
 ///
 /// @param parallelism  not 0
 /// @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+///
+/// Threads: one at a time per config. Cost: constant.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slicepool_buffer_pool_config_with_parallelism(
     config: *mut slicepool_buffer_pool_config,
@@ -456,6 +473,8 @@ pub unsafe extern "C" fn slicepool_buffer_pool_config_with_parallelism(
 ///
 /// @param capacity  not 0
 /// @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+///
+/// Threads: one at a time per config. Cost: constant.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slicepool_buffer_pool_config_with_max_thread_cache_capacity(
     config: *mut slicepool_buffer_pool_config,
@@ -474,6 +493,8 @@ pub unsafe extern "C" fn slicepool_buffer_pool_config_with_max_thread_cache_capa
 /// Sets max_thread_cache_capacity so that caches keep nothing: every buffer goes through the freelists of its class.
 ///
 /// @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+///
+/// Threads: one at a time per config. Cost: constant.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slicepool_buffer_pool_config_with_thread_cache_disabled(
     config: *mut slicepool_buffer_pool_config,
@@ -491,6 +512,8 @@ pub unsafe extern "C" fn slicepool_buffer_pool_config_with_thread_cache_disabled
 ///
 /// @param prefill  1 or 0
 /// @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+///
+/// Threads: one at a time per config. Cost: constant.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slicepool_buffer_pool_config_with_prefill(
     config: *mut slicepool_buffer_pool_config,
@@ -513,6 +536,8 @@ pub unsafe extern "C" fn slicepool_buffer_pool_config_with_prefill(
 ///
 /// @param alignment  bytes, not 0; creating a pool refuses what is no power of two, or more than the smallest class has
 /// @return SLICEPOOL_ERROR_INVALID_ARGUMENT
+///
+/// Threads: one at a time per config. Cost: constant.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slicepool_buffer_pool_config_with_alignment(
     config: *mut slicepool_buffer_pool_config,
