@@ -60,11 +60,11 @@
  *
  *     Version
  *     Results
- *     Memory: types, heaps, sizes of blocks
  *     Pages
  *     Events
  *     Device
  *     Host
+ *     Memory: types, heaps, sizes of blocks
  *     Pools
  *     Budgets: limits that allocators share
  *     Allocator
@@ -306,153 +306,6 @@ const char *slicepool_result_string(slicepool_result result);
 
 /** sizeof(slicepool_failure) as the library sees it, for bindings. */
 uint32_t slicepool_sizeof_failure(void);
-
-/* ------------------------------------------------------------------------------------------------------------------
- * Memory: types, heaps, sizes of blocks
- * ------------------------------------------------------------------------------------------------------------------ */
-
-/*
- * A device with several kinds of memory describes them once; a request says what its memory must and should be.
- *
- * @code
- * enum { DEVICE_LOCAL = 2 }; // properties are bits of your own, besides SLICEPOOL_MEMORY_TYPE_HOST_VISIBLE
- * slicepool_heap heaps[2] = {SLICEPOOL_HEAP_INIT, SLICEPOOL_HEAP_INIT};
- * slicepool_memory_type types[2] = {SLICEPOOL_MEMORY_TYPE_INIT, SLICEPOOL_MEMORY_TYPE_INIT};
- * slicepool_allocation_sizes sizes = SLICEPOOL_ALLOCATION_SIZES_INIT; // 256 MiB; 64 MiB where the host sees them
- * slicepool_allocator_config config = SLICEPOOL_ALLOCATOR_CONFIG_INIT;
- * slicepool_allocator *typed = NULL;
- * slicepool_request request = SLICEPOOL_REQUEST_INIT;
- * slicepool_slice slice = SLICEPOOL_SLICE_INIT;
- * heaps[0].size = 8ull << 30;
- * heaps[1].size = 16ull << 30;
- * types[0].properties = DEVICE_LOCAL;
- * types[1].properties = SLICEPOOL_MEMORY_TYPE_HOST_VISIBLE;
- * types[1].heap = 1;
- * sizes.min_host_memblock_size = 4 << 20;  // doubles with each block ...
- * sizes.max_host_memblock_size = 64 << 20; // ... up to this
- * config.memory_types = types;
- * config.memory_type_count = 2;
- * config.heaps = heaps;
- * config.heap_count = 2;
- * config.blocks = &sizes;
- * if (slicepool_allocator_create(&device, &config, &typed) != SLICEPOOL_OK) return 1;
- * request.size = 65536;
- * request.required = SLICEPOOL_MEMORY_TYPE_HOST_VISIBLE;
- * request.preferred = DEVICE_LOCAL; // a type with both would come first
- * if (slicepool_allocate(typed, &request, &slice) != SLICEPOOL_OK) return 2;
- * if (slicepool_free(typed, slice.id) != SLICEPOOL_OK) return 3;
- * if (slicepool_allocator_destroy(typed, 0, NULL) != SLICEPOOL_OK) return 4;
- * @endcode
- */
-
-/** The host sees the memory. */
-#define SLICEPOOL_MEMORY_TYPE_HOST_VISIBLE 1
-
-/**
- * The sizes of shared memory blocks: of each memory type the first block has the smallest, and the next has twice that
- * for every block that the type has at that time, up to seven times and to the maximum.
- *
- * Sizes are clamped to 4 MiB and 256 MiB, and then rounded up to a multiple of 4 MiB. They are what is asked for;
- * slicepool_allocation_sizes_adjust() tells what is used.
- */
-typedef struct slicepool_allocation_sizes {
-  /** sizeof(slicepool_allocation_sizes), set by the caller. */
-  uint32_t struct_size;
-  /** 0. */
-  uint32_t reserved;
-  /** The smallest block of memory that the host does not see; 0: 256 MiB. */
-  uint64_t min_device_memblock_size;
-  /** The largest; 0: the same. */
-  uint64_t max_device_memblock_size;
-  /** The smallest block of memory that the host sees; 0: 64 MiB. */
-  uint64_t min_host_memblock_size;
-  /** The largest; 0: the same. */
-  uint64_t max_host_memblock_size;
-} slicepool_allocation_sizes;
-
-/** One kind of memory of a device. All zero but `struct_size` is a good start. */
-typedef struct slicepool_memory_type {
-  /** sizeof(slicepool_memory_type), set by the caller. */
-  uint32_t struct_size;
-  /** Position of the heap that the memory is taken from. */
-  uint32_t heap;
-  /** The largest page the device gives out; 0: no limit. */
-  uint64_t max_page;
-  /**
-   * Every page is asked for at a multiple of this power of two, which is also the largest alignment a request may
-   * have (unless a pool's granule is larger); 0: 4096.
-   */
-  uint64_t page_alignment;
-  /**
-   * Linear and optimal resources never share a range of this many bytes at a multiple of it (Vulkan's
-   * bufferImageGranularity): a power of two of at most 2^32; 0: 1. Above a pool's granule, the two kinds have pages
-   * of their own if there are pools for each (slicepool_pool_options.kinds); in a pool for both it takes the
-   * granule's place.
-   */
-  uint64_t granularity;
-  /**
-   * What is flushed and invalidated are multiples of this many bytes, a power of two of at most 2^32; 0 and 1: the
-   * memory is coherent, and nothing has to be. No pool has a smaller granule, so that nobody flushes another's
-   * bytes.
-   */
-  uint64_t non_coherent_atom;
-  /** What the memory is like, in bits of the program's own (VkMemoryPropertyFlags, say), which requests select by. */
-  uint32_t properties;
-  /** SLICEPOOL_MEMORY_TYPE_ flags. */
-  uint32_t flags;
-} slicepool_memory_type;
-
-/** What several memory types share: the memory they are taken from. */
-typedef struct slicepool_heap {
-  /** sizeof(slicepool_heap), set by the caller. */
-  uint32_t struct_size;
-  /** 0. */
-  uint32_t reserved;
-  /**
-   * Bytes; 0: not known. A request above it is too large, and blocks are an eighth of it at most, but not below 4
-   * MiB.
-   */
-  uint64_t size;
-  /** Bytes that the allocator may hold of it; 0: as many as the device gives. */
-  uint64_t limit;
-} slicepool_heap;
-
-/**
- * What is used of the sizes that are asked for: clamped, rounded, and with their defaults.
- *
- * @param asked  read only; may be NULL for the defaults
- * @param used   filled in; its struct_size must be set; may be `asked`
- * @return SLICEPOOL_ERROR_INVALID_ARGUMENT, SLICEPOOL_ERROR_VERSION_MISMATCH
- *
- * Threads: any. Cost: constant.
- */
-slicepool_result slicepool_allocation_sizes_adjust(const struct slicepool_allocation_sizes *asked,
-                                                   struct slicepool_allocation_sizes *used);
-
-/**
- * Bytes of the next block of a memory type.
- *
- * @param sizes    read only; may be NULL for the defaults
- * @param is_host  1 if the host sees the memory, otherwise 0
- * @param count    shared blocks that the type has
- * @param bytes    set on success
- * @return SLICEPOOL_ERROR_INVALID_ARGUMENT, SLICEPOOL_ERROR_VERSION_MISMATCH
- *
- * Threads: any. Cost: constant.
- */
-slicepool_result slicepool_memblock_size(const struct slicepool_allocation_sizes *sizes,
-                                         uint32_t is_host,
-                                         uint32_t count,
-                                         uint64_t *bytes);
-
-/** sizeof(slicepool_memory_type) as the library sees it, for bindings. */
-uint32_t slicepool_sizeof_memory_type(void);
-
-/** sizeof(slicepool_heap) as the library sees it, for bindings. */
-uint32_t slicepool_sizeof_heap(void);
-
-/** sizeof(slicepool_allocation_sizes) as the library sees it, for bindings. */
-uint32_t slicepool_sizeof_allocation_sizes(void);
 
 /* ------------------------------------------------------------------------------------------------------------------
  * Pages
@@ -933,6 +786,153 @@ typedef struct slicepool_host {
 
 /** sizeof(slicepool_host) as the library sees it, for bindings. */
 uint32_t slicepool_sizeof_host(void);
+
+/* ------------------------------------------------------------------------------------------------------------------
+ * Memory: types, heaps, sizes of blocks
+ * ------------------------------------------------------------------------------------------------------------------ */
+
+/*
+ * A device with several kinds of memory describes them once; a request says what its memory must and should be.
+ *
+ * @code
+ * enum { DEVICE_LOCAL = 2 }; // properties are bits of your own, besides SLICEPOOL_MEMORY_TYPE_HOST_VISIBLE
+ * slicepool_heap heaps[2] = {SLICEPOOL_HEAP_INIT, SLICEPOOL_HEAP_INIT};
+ * slicepool_memory_type types[2] = {SLICEPOOL_MEMORY_TYPE_INIT, SLICEPOOL_MEMORY_TYPE_INIT};
+ * slicepool_allocation_sizes sizes = SLICEPOOL_ALLOCATION_SIZES_INIT; // 256 MiB; 64 MiB where the host sees them
+ * slicepool_allocator_config config = SLICEPOOL_ALLOCATOR_CONFIG_INIT;
+ * slicepool_allocator *typed = NULL;
+ * slicepool_request request = SLICEPOOL_REQUEST_INIT;
+ * slicepool_slice slice = SLICEPOOL_SLICE_INIT;
+ * heaps[0].size = 8ull << 30;
+ * heaps[1].size = 16ull << 30;
+ * types[0].properties = DEVICE_LOCAL;
+ * types[1].properties = SLICEPOOL_MEMORY_TYPE_HOST_VISIBLE;
+ * types[1].heap = 1;
+ * sizes.min_host_memblock_size = 4 << 20;  // doubles with each block ...
+ * sizes.max_host_memblock_size = 64 << 20; // ... up to this
+ * config.memory_types = types;
+ * config.memory_type_count = 2;
+ * config.heaps = heaps;
+ * config.heap_count = 2;
+ * config.blocks = &sizes;
+ * if (slicepool_allocator_create(&device, &config, &typed) != SLICEPOOL_OK) return 1;
+ * request.size = 65536;
+ * request.required = SLICEPOOL_MEMORY_TYPE_HOST_VISIBLE;
+ * request.preferred = DEVICE_LOCAL; // a type with both would come first
+ * if (slicepool_allocate(typed, &request, &slice) != SLICEPOOL_OK) return 2;
+ * if (slicepool_free(typed, slice.id) != SLICEPOOL_OK) return 3;
+ * if (slicepool_allocator_destroy(typed, 0, NULL) != SLICEPOOL_OK) return 4;
+ * @endcode
+ */
+
+/** The host sees the memory. */
+#define SLICEPOOL_MEMORY_TYPE_HOST_VISIBLE 1
+
+/**
+ * The sizes of shared memory blocks: of each memory type the first block has the smallest, and the next has twice that
+ * for every block that the type has at that time, up to seven times and to the maximum.
+ *
+ * Sizes are clamped to 4 MiB and 256 MiB, and then rounded up to a multiple of 4 MiB. They are what is asked for;
+ * slicepool_allocation_sizes_adjust() tells what is used.
+ */
+typedef struct slicepool_allocation_sizes {
+  /** sizeof(slicepool_allocation_sizes), set by the caller. */
+  uint32_t struct_size;
+  /** 0. */
+  uint32_t reserved;
+  /** The smallest block of memory that the host does not see; 0: 256 MiB. */
+  uint64_t min_device_memblock_size;
+  /** The largest; 0: the same. */
+  uint64_t max_device_memblock_size;
+  /** The smallest block of memory that the host sees; 0: 64 MiB. */
+  uint64_t min_host_memblock_size;
+  /** The largest; 0: the same. */
+  uint64_t max_host_memblock_size;
+} slicepool_allocation_sizes;
+
+/** One kind of memory of a device. All zero but `struct_size` is a good start. */
+typedef struct slicepool_memory_type {
+  /** sizeof(slicepool_memory_type), set by the caller. */
+  uint32_t struct_size;
+  /** Position of the heap that the memory is taken from. */
+  uint32_t heap;
+  /** The largest page the device gives out; 0: no limit. */
+  uint64_t max_page;
+  /**
+   * Every page is asked for at a multiple of this power of two, which is also the largest alignment a request may
+   * have (unless a pool's granule is larger); 0: 4096.
+   */
+  uint64_t page_alignment;
+  /**
+   * Linear and optimal resources never share a range of this many bytes at a multiple of it (Vulkan's
+   * bufferImageGranularity): a power of two of at most 2^32; 0: 1. Above a pool's granule, the two kinds have pages
+   * of their own if there are pools for each (slicepool_pool_options.kinds); in a pool for both it takes the
+   * granule's place.
+   */
+  uint64_t granularity;
+  /**
+   * What is flushed and invalidated are multiples of this many bytes, a power of two of at most 2^32; 0 and 1: the
+   * memory is coherent, and nothing has to be. No pool has a smaller granule, so that nobody flushes another's
+   * bytes.
+   */
+  uint64_t non_coherent_atom;
+  /** What the memory is like, in bits of the program's own (VkMemoryPropertyFlags, say), which requests select by. */
+  uint32_t properties;
+  /** SLICEPOOL_MEMORY_TYPE_ flags. */
+  uint32_t flags;
+} slicepool_memory_type;
+
+/** What several memory types share: the memory they are taken from. */
+typedef struct slicepool_heap {
+  /** sizeof(slicepool_heap), set by the caller. */
+  uint32_t struct_size;
+  /** 0. */
+  uint32_t reserved;
+  /**
+   * Bytes; 0: not known. A request above it is too large, and blocks are an eighth of it at most, but not below 4
+   * MiB.
+   */
+  uint64_t size;
+  /** Bytes that the allocator may hold of it; 0: as many as the device gives. */
+  uint64_t limit;
+} slicepool_heap;
+
+/**
+ * What is used of the sizes that are asked for: clamped, rounded, and with their defaults.
+ *
+ * @param asked  read only; may be NULL for the defaults
+ * @param used   filled in; its struct_size must be set; may be `asked`
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT, SLICEPOOL_ERROR_VERSION_MISMATCH
+ *
+ * Threads: any. Cost: constant.
+ */
+slicepool_result slicepool_allocation_sizes_adjust(const struct slicepool_allocation_sizes *asked,
+                                                   struct slicepool_allocation_sizes *used);
+
+/**
+ * Bytes of the next block of a memory type.
+ *
+ * @param sizes    read only; may be NULL for the defaults
+ * @param is_host  1 if the host sees the memory, otherwise 0
+ * @param count    shared blocks that the type has
+ * @param bytes    set on success
+ * @return SLICEPOOL_ERROR_INVALID_ARGUMENT, SLICEPOOL_ERROR_VERSION_MISMATCH
+ *
+ * Threads: any. Cost: constant.
+ */
+slicepool_result slicepool_memblock_size(const struct slicepool_allocation_sizes *sizes,
+                                         uint32_t is_host,
+                                         uint32_t count,
+                                         uint64_t *bytes);
+
+/** sizeof(slicepool_memory_type) as the library sees it, for bindings. */
+uint32_t slicepool_sizeof_memory_type(void);
+
+/** sizeof(slicepool_heap) as the library sees it, for bindings. */
+uint32_t slicepool_sizeof_heap(void);
+
+/** sizeof(slicepool_allocation_sizes) as the library sees it, for bindings. */
+uint32_t slicepool_sizeof_allocation_sizes(void);
 
 /* ------------------------------------------------------------------------------------------------------------------
  * Pools
@@ -3581,20 +3581,20 @@ slicepool_result slicepool_struct_default(void *object,
 /* Defaults of the structs of this header: every field zero, struct_size set. */
 #define SLICEPOOL_FAILURE_INIT \
   { (uint32_t)sizeof(slicepool_failure), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, { 0 }, NULL, NULL }
-#define SLICEPOOL_MEMORY_TYPE_INIT \
-  { (uint32_t)sizeof(slicepool_memory_type), 0, 0, 0, 0, 0, 0, 0 }
-#define SLICEPOOL_HEAP_INIT \
-  { (uint32_t)sizeof(slicepool_heap), 0, 0, 0 }
-#define SLICEPOOL_HEAP_BUDGET_INIT \
-  { (uint32_t)sizeof(slicepool_heap_budget), 0, 0, 0 }
-#define SLICEPOOL_ALLOCATION_SIZES_INIT \
-  { (uint32_t)sizeof(slicepool_allocation_sizes), 0, 0, 0, 0, 0 }
 #define SLICEPOOL_DEVICE_MEMORY_INIT \
   { (uint32_t)sizeof(slicepool_device_memory), 0, 0, 0, 0, NULL, NULL }
+#define SLICEPOOL_HEAP_BUDGET_INIT \
+  { (uint32_t)sizeof(slicepool_heap_budget), 0, 0, 0 }
 #define SLICEPOOL_DEVICE_INIT \
   { (uint32_t)sizeof(slicepool_device), 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL }
 #define SLICEPOOL_HOST_INIT \
   { (uint32_t)sizeof(slicepool_host), 0, NULL, NULL, NULL, NULL, NULL, NULL }
+#define SLICEPOOL_MEMORY_TYPE_INIT \
+  { (uint32_t)sizeof(slicepool_memory_type), 0, 0, 0, 0, 0, 0, 0 }
+#define SLICEPOOL_HEAP_INIT \
+  { (uint32_t)sizeof(slicepool_heap), 0, 0, 0 }
+#define SLICEPOOL_ALLOCATION_SIZES_INIT \
+  { (uint32_t)sizeof(slicepool_allocation_sizes), 0, 0, 0, 0, 0 }
 #define SLICEPOOL_POOL_OPTIONS_INIT \
   { (uint32_t)sizeof(slicepool_pool_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 #define SLICEPOOL_LAYOUT_PROPERTIES_INIT \

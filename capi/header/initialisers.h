@@ -1,20 +1,20 @@
 /* Defaults of the structs of this header: every field zero, struct_size set. */
 #define SLICEPOOL_FAILURE_INIT \
   { (uint32_t)sizeof(slicepool_failure), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, { 0 }, NULL, NULL }
-#define SLICEPOOL_MEMORY_TYPE_INIT \
-  { (uint32_t)sizeof(slicepool_memory_type), 0, 0, 0, 0, 0, 0, 0 }
-#define SLICEPOOL_HEAP_INIT \
-  { (uint32_t)sizeof(slicepool_heap), 0, 0, 0 }
-#define SLICEPOOL_HEAP_BUDGET_INIT \
-  { (uint32_t)sizeof(slicepool_heap_budget), 0, 0, 0 }
-#define SLICEPOOL_ALLOCATION_SIZES_INIT \
-  { (uint32_t)sizeof(slicepool_allocation_sizes), 0, 0, 0, 0, 0 }
 #define SLICEPOOL_DEVICE_MEMORY_INIT \
   { (uint32_t)sizeof(slicepool_device_memory), 0, 0, 0, 0, NULL, NULL }
+#define SLICEPOOL_HEAP_BUDGET_INIT \
+  { (uint32_t)sizeof(slicepool_heap_budget), 0, 0, 0 }
 #define SLICEPOOL_DEVICE_INIT \
   { (uint32_t)sizeof(slicepool_device), 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL }
 #define SLICEPOOL_HOST_INIT \
   { (uint32_t)sizeof(slicepool_host), 0, NULL, NULL, NULL, NULL, NULL, NULL }
+#define SLICEPOOL_MEMORY_TYPE_INIT \
+  { (uint32_t)sizeof(slicepool_memory_type), 0, 0, 0, 0, 0, 0, 0 }
+#define SLICEPOOL_HEAP_INIT \
+  { (uint32_t)sizeof(slicepool_heap), 0, 0, 0 }
+#define SLICEPOOL_ALLOCATION_SIZES_INIT \
+  { (uint32_t)sizeof(slicepool_allocation_sizes), 0, 0, 0, 0, 0 }
 #define SLICEPOOL_POOL_OPTIONS_INIT \
   { (uint32_t)sizeof(slicepool_pool_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 #define SLICEPOOL_LAYOUT_PROPERTIES_INIT \

@@ -16,8 +16,6 @@ pub mod version;
 
 pub mod result;
 
-pub mod memory;
-
 pub mod page;
 
 pub mod event;
@@ -25,6 +23,8 @@ pub mod event;
 pub mod device;
 
 pub mod host;
+
+pub mod memory;
 
 pub mod pool;
 

@@ -12,11 +12,11 @@ use std::{env, fs, process};
 const SECTIONS: &[(&str, &str)] = &[
     ("Version", "version"),
     ("Results", "result"),
-    ("Memory: types, heaps, sizes of blocks", "memory"),
     ("Pages", "page"),
     ("Events", "event"),
     ("Device", "device"),
     ("Host", "host"),
+    ("Memory: types, heaps, sizes of blocks", "memory"),
     ("Pools", "pool"),
     ("Budgets: limits that allocators share", "budget"),
     ("Allocator", "allocator"),
