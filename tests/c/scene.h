@@ -21,14 +21,16 @@ static inline void too_slow(int signal_number) {
 }
 
 static inline void call_everything(const char *callback, struct site *site) {
+  /* Seconds within which a call returns, wherever it waits; tools that slow everything down are only kept from hanging. */
+  const double patience = is_slow() ? 60 : 1;
   for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
     running = functions[i].name;
-    alarm(10);
+    alarm(is_slow() ? 120 : 10);
     const double start = seconds_now();
     functions[i].call(site);
     const double took = seconds_now() - start;
     alarm(0);
-    if (took > 1) FAIL("%s takes %g s in %s", functions[i].name, took, callback);
+    if (took > patience) FAIL("%s takes %g s in %s", functions[i].name, took, callback);
     printf("%s %s\n", callback, functions[i].name);
   }
 }
