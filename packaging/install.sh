@@ -109,6 +109,16 @@ folder() {
   mkdir -p "$DESTDIR$1"
 }
 
+# leave PATH: removes a folder if there is nothing in it.
+leave() {
+  if [ -d "$DESTDIR$1" ]; then rmdir "$DESTDIR$1" 2>/dev/null || true; fi
+}
+
+# Headers, by their paths below include.
+headers() {
+  (cd "$here/../include" && find . -type f \( -name '*.h' -o -name '*.hpp' \)) | sed 's|^\./||' | sort
+}
+
 install_all() {
   [ -f "$BUILD/$static" ] || fail "there is no $BUILD/$static: run make first"
   folder "$libdir/pkgconfig"
@@ -126,8 +136,9 @@ install_all() {
       install -m 644 "$BUILD/$link" "$DESTDIR$libdir/$link"
     fi
   fi
-  for header in "$here"/../include/*.h "$here"/../include/*.hpp; do
-    if [ -f "$header" ]; then install -m 644 "$header" "$DESTDIR$includedir/$(basename "$header")"; fi
+  headers | while IFS= read -r header; do
+    folder "$includedir/$(dirname "$header")"
+    install -m 644 "$here/../include/$header" "$DESTDIR$includedir/$header"
   done
   fill slicepool.pc.in "$DESTDIR$libdir/pkgconfig/slicepool.pc"
   fill slicepoolConfig.cmake.in "$DESTDIR$packagedir/slicepoolConfig.cmake"
@@ -140,15 +151,13 @@ uninstall_all() {
   if [ -n "$shared" ]; then
     rm -f "$DESTDIR$shareddir/$shared" "$DESTDIR$shareddir/$runtime" "$DESTDIR$libdir/$link"
   fi
-  for header in "$here"/../include/*.h "$here"/../include/*.hpp; do
-    rm -f "$DESTDIR$includedir/$(basename "$header")"
-  done
+  headers | while IFS= read -r header; do rm -f "$DESTDIR$includedir/$header"; done
+  (cd "$here/../include" && find . -depth -type d ! -name .) | while IFS= read -r folder; do leave "$includedir/$folder"; done
   rm -f "$DESTDIR$libdir/pkgconfig/slicepool.pc"
   rm -f "$DESTDIR$packagedir/slicepoolConfig.cmake" "$DESTDIR$packagedir/slicepoolConfigVersion.cmake"
-  # Folders that others may have files in go only if they have none; lib and include stay.
-  for folder in "$packagedir" "$libdir/cmake" "$libdir/pkgconfig"; do
-    if [ -d "$DESTDIR$folder" ]; then rmdir "$DESTDIR$folder" 2>/dev/null || true; fi
-  done
+  leave "$packagedir"
+  leave "$libdir/cmake"
+  leave "$libdir/pkgconfig"
 }
 
 case ${1:-} in
