@@ -205,12 +205,6 @@ fn everything_in_the_document_works_in_this_order() {
             skipped.clone_from(&block.chapter);
             continue;
         }
-        // The library is built as users build it, the first time; again, only to see that it can be.
-        if block.chapter == "CMake, without installing" {
-            sandbox.set("CARGO_PROFILE_RELEASE_LTO", "off");
-            sandbox.set("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
-            sandbox.set("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0");
-        }
         match &block.purpose {
             Purpose::File(name) => sandbox.write(name, &block.text),
             Purpose::Run => {
