@@ -43,10 +43,15 @@ pub fn library(profile: &str) -> Library {
 
 /// Builds the C library with further settings of Cargo (as after `--config`), in a target directory of its own.
 pub fn library_with(profile: &str, target: &str, settings: &[&str]) -> Library {
-    static BUILT: Mutex<BTreeMap<(String, String), Library>> = Mutex::new(BTreeMap::new());
+    static BUILT: Mutex<BTreeMap<String, Library>> = Mutex::new(BTreeMap::new());
     let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
-    let key = (profile.to_owned(), target.to_owned());
+    let key = format!("{profile} {target} {settings:?}");
     built.entry(key).or_insert_with(|| build(profile, target, settings)).clone()
+}
+
+/// Builds the released C library for another target of Rust; `None` where that target is not installed, which it says.
+pub fn library_for(target: &str) -> Option<Library> {
+    has_target(target).then(|| library_with("release", "capi", &[&format!("build.target={target:?}")]))
 }
 
 fn build(profile: &str, target: &str, settings: &[&str]) -> Library {
@@ -70,11 +75,15 @@ fn build(profile: &str, target: &str, settings: &[&str]) -> Library {
             }
         }
     }
-    let with = |ending: &str| {
-        let found = files.iter().find(|file| file.extension().is_some_and(|extension| extension == ending));
-        found.unwrap_or_else(|| panic!("Cargo names no .{ending} file among {files:?}")).clone()
+    let with = |endings: &[&str]| {
+        let found = files.iter().find(|file| {
+            let name = file.to_string_lossy();
+            // That is for linking with a .dll.
+            endings.iter().any(|ending| name.ends_with(ending)) && !name.ends_with(".dll.a")
+        });
+        found.unwrap_or_else(|| panic!("Cargo names no {endings:?} among {files:?}")).clone()
     };
-    Library { archive: with("a"), shared: with(env::consts::DLL_EXTENSION) }
+    Library { archive: with(&[".a"]), shared: with(&[".so", ".dylib", ".dll"]) }
 }
 
 /// How a C program is linked.
@@ -200,6 +209,18 @@ pub fn has_tool(tool: &str, package: &str) -> bool {
     let found = Command::new(tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
     if !found {
         skip(&format!("{tool} is missing; install {package}"));
+    }
+    found
+}
+
+/// Whether a target of Rust is installed; otherwise as [`has_tool`].
+pub fn has_target(target: &str) -> bool {
+    let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let output = Command::new(rustc).args(["--print", "target-libdir", "--target", target]).output();
+    let dir = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default();
+    let found = !dir.is_empty() && Path::new(&dir).is_dir();
+    if !found {
+        skip(&format!("the target is missing; rustup target add {target}"));
     }
     found
 }
