@@ -1,9 +1,9 @@
-//! The header as compilers see it: every standard, C and C++, alone, twice, from two units.
+//! The header as compilers see it: every standard, C and C++, alone, twice, from two units, on other machines.
 
-use slicepool_tests::{STRICT, compiler, library, root, run, scratch};
+use slicepool_tests::{STRICT, compiler, has_tool, library, root, run, scratch};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process;
+use std::process::{self, Command};
 use std::time::Duration;
 
 const STANDARDS: &[(&str, bool)] = &[
@@ -61,6 +61,47 @@ fn the_header_compiles_alone_and_twice_under_every_standard() {
         compile_object(&dir, "alone", "#include \"slicepool.h\"\nint unused_name;\n", standard, cpp, &[]);
         let twice = "#include \"slicepool.h\"\n#include \"slicepool.h\"\nint unused_name;\n";
         compile_object(&dir, "twice", twice, standard, cpp, &[]);
+    }
+    let _ = fs::remove_dir_all(dir);
+}
+
+/// A compiler by name, what it comes with, and its flags.
+const COMPILERS: &[(&str, &str, &[&str])] = &[
+    ("gcc", "gcc", &[]),
+    ("gcc", "gcc-multilib", &["-m32"]),
+    ("clang", "clang", &[]),
+    (
+        "clang",
+        "clang",
+        &["-Weverything", "-Wno-padded", "-Wno-c++98-compat-pedantic", "-Wno-documentation-unknown-command"],
+    ),
+    ("arm-none-eabi-gcc", "gcc-arm-none-eabi", &["-ffreestanding", "-mthumb", "-mcpu=cortex-m4"]),
+    ("x86_64-w64-mingw32-gcc", "gcc-mingw-w64-x86-64", &[]),
+];
+
+#[test]
+fn the_header_is_clean_for_every_compiler_and_machine() {
+    let dir = directory("compilers");
+    let source = dir.join("alone.h");
+    fs::write(&source, "#include \"slicepool.h\"\n").expect("the scratch directory is writable");
+    for &(name, package, flags) in COMPILERS {
+        if !has_tool(name, package) {
+            continue;
+        }
+        // The cross compiler for Windows is one for C alone.
+        for &(standard, cpp) in STANDARDS.iter().filter(|(_, cpp)| !(*cpp && name.contains("mingw"))) {
+            let output = Command::new(name)
+                .args(["-fsyntax-only", "-x", if cpp { "c++" } else { "c" }])
+                .args(strict(standard, cpp))
+                .args(flags)
+                .arg("-I")
+                .arg(root().join("include"))
+                .arg(&source)
+                .output()
+                .expect("it was found");
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success() && errors.is_empty(), "{name} {flags:?} {standard}:\n{errors}");
+        }
     }
     let _ = fs::remove_dir_all(dir);
 }
