@@ -98,6 +98,10 @@ impl Sandbox {
         sandbox.set("GIT_CONFIG_KEY_0", &format!("url.file://{}.insteadOf", origin.display()));
         sandbox.set("GIT_CONFIG_VALUE_0", &repository());
         sandbox.set("CARGO_NET_GIT_FETCH_WITH_CLI", "true");
+        // What is released is built by other tests; here it need not be fast.
+        sandbox.set("CARGO_PROFILE_RELEASE_LTO", "off");
+        sandbox.set("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
+        sandbox.set("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0");
         for name in
             ["MAKEFLAGS", "MAKELEVEL", "CARGO_TARGET_DIR", "PREFIX", "DESTDIR", "RUST_TARGET", "PKG_CONFIG_PATH"]
         {
