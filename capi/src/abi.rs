@@ -4,7 +4,9 @@ use crate::result::{SLICEPOOL_OK, code, slicepool_result};
 use core::ffi::{CStr, c_void};
 use core::mem::MaybeUninit;
 use core::ptr;
-use slicepool_core::{BufferConfigError, BufferPoolError, Error};
+use slicepool_core::Error;
+#[cfg(feature = "buffers")]
+use slicepool_core::{BufferConfigError, BufferPoolError};
 
 /// The largest `struct_size` that is believed: several times the largest struct, so that garbage is told from a newer
 /// version before its tail is read.
@@ -30,6 +32,7 @@ pub(crate) enum Refusal {
     Newer,
     Error(Error),
     /// What a buffer pool's config or its prefill came to.
+    #[cfg(feature = "buffers")]
     Pool(BufferPoolError),
 }
 
@@ -39,12 +42,14 @@ impl From<Error> for Refusal {
     }
 }
 
+#[cfg(feature = "buffers")]
 impl From<BufferPoolError> for Refusal {
     fn from(error: BufferPoolError) -> Self {
         Self::Pool(error)
     }
 }
 
+#[cfg(feature = "buffers")]
 impl From<BufferConfigError> for Refusal {
     fn from(error: BufferConfigError) -> Self {
         Self::Pool(BufferPoolError::Config(error))

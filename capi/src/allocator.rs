@@ -5,16 +5,20 @@ use crate::budget::{self, limit, slicepool_budget};
 use crate::device::{CallbackDevice, slicepool_device};
 use crate::host::{self, Books, slicepool_host};
 use crate::label::{number, read_name};
-use crate::memory::{Memory, read_sizes, slicepool_allocation_sizes, slicepool_heap, slicepool_memory_type};
+#[cfg(feature = "complete")]
+use crate::memory::read_sizes;
+use crate::memory::{Memory, slicepool_allocation_sizes, slicepool_heap, slicepool_memory_type};
 use crate::page::slicepool_device_memory;
+use crate::parts::{COMPLETE, check_parts};
 use crate::pool::{List, slicepool_pool_options, write_pools};
 use crate::result::{finish, finish_with, slicepool_failure, slicepool_result};
 use core::alloc::Layout;
 use core::ffi::{c_char, c_void};
-use slicepool_core::layout;
+#[cfg(feature = "complete")]
+use slicepool_core::{AllocationSizes, layout};
 use slicepool_core::{
-    AllocationSizes, Allocator, AllocatorOptions, Debugging, DeviceFault, DeviceLayout, Error, Heap, HostMemory,
-    LiveSlices, LockKind, MemoryType, PoolOptions, PoolSource, block_bytes_of, block_bytes_with,
+    Allocator, AllocatorOptions, Debugging, DeviceFault, DeviceLayout, Error, Heap, HostMemory, LiveSlices, LockKind,
+    MemoryType, Name, PoolOptions, PoolSource, block_bytes_of, block_bytes_with,
 };
 
 /// The caller lets one thread at a time into the allocator: no lock is taken.
@@ -135,10 +139,15 @@ impl slicepool_allocator {
     }
 }
 
+/// What an allocator that is not complete can be made with.
+const PLAIN_FLAGS: u32 = SLICEPOOL_ALLOCATOR_EXTERNALLY_SYNCHRONIZED;
+
 /// Which pools a config asks for.
 enum Pools {
     Listed(List),
+    #[cfg(feature = "complete")]
     Adaptive,
+    #[cfg(feature = "complete")]
     Blocks(AllocationSizes),
 }
 
@@ -170,24 +179,35 @@ impl Plan {
         if !config.reserved_pointer.is_null() {
             return Err(invalid(c"reserved_pointer", config.reserved_pointer.addr() as u64));
         }
+        check_parts(config.pool_count == 0, c"pool_count")?;
+        let counts = config.memory_type_count | config.heap_count | (config.flags & !PLAIN_FLAGS);
+        let numbers = config.persistent_granule | config.debug_margin | config.dedicated_period;
+        let pointers = !config.name.is_null() || !config.blocks.is_null() || !config.budget.is_null();
+        check_parts(counts != 0 || numbers != 0 || pointers, c"config")?;
         // SAFETY: passed on from the caller.
         let (memory, pools, name) = unsafe {
             let pools = match (config.pool_count, config.blocks.is_null()) {
+                #[cfg(feature = "complete")]
                 (0, true) => Pools::Adaptive,
+                #[cfg(feature = "complete")]
                 (0, false) => Pools::Blocks(read_sizes(config.blocks)?),
                 (count, true) => Pools::Listed(List::read(config.pools, count)?),
                 (count, false) => return Err(invalid(c"pool_count", u64::from(count))),
             };
-            (Self::read_memory(config)?, pools, read_name(config.name)?)
+            (Self::read_memory(config)?, pools, if COMPLETE { read_name(config.name)? } else { Name::NONE })
         };
         let mut options = AllocatorOptions::default();
         options.max_bytes = limit(config.max_bytes);
         options.max_pages = limit(config.max_pages);
+        if !COMPLETE {
+            options.user_data = number(config.user_data);
+            return Ok(Self { memory, pools, options });
+        }
         options.persistent_granule = limit(config.persistent_granule);
         options.dry_run = has(SLICEPOOL_ALLOCATOR_DRY_RUN);
         options.debugging = Debugging::new(has(SLICEPOOL_ALLOCATOR_DEBUG_FILL), config.debug_margin);
         options.dedicated_when_too_large =
-            has(SLICEPOOL_ALLOCATOR_DEDICATED_WHEN_TOO_LARGE) || matches!(pools, Pools::Blocks(_));
+            has(SLICEPOOL_ALLOCATOR_DEDICATED_WHEN_TOO_LARGE) || !config.blocks.is_null();
         options.slice_events = has(SLICEPOOL_ALLOCATOR_SLICE_EVENTS);
         options.name = name;
         options.user_data = number(config.user_data);
@@ -200,7 +220,7 @@ impl Plan {
             options.growth_wait_steps = config.growth_wait_steps;
         }
         let plan = Self { memory, pools, options };
-        if has(SLICEPOOL_ALLOCATOR_VALIDATE) {
+        if COMPLETE && has(SLICEPOOL_ALLOCATOR_VALIDATE) {
             plan.with_pools(|memory, pools| {
                 validate(&|index| memory.types.get(index as usize).copied(), pools.count, pools.pool)
             })?;
@@ -212,7 +232,7 @@ impl Plan {
     /// As [`Plan::read`].
     #[cold]
     unsafe fn read_memory(config: &slicepool_allocator_config) -> Result<Memory, Refusal> {
-        if config.memory_type_count != 0 {
+        if COMPLETE && config.memory_type_count != 0 {
             for (field, value) in [
                 (c"max_page", config.max_page),
                 (c"page_alignment", config.page_alignment),
@@ -252,7 +272,9 @@ impl Plan {
     fn pool_count(&self) -> u32 {
         match &self.pools {
             Pools::Listed(list) => list.count,
+            #[cfg(feature = "complete")]
             Pools::Adaptive => layout::adaptive_pool_count(&self.memory.layout()),
+            #[cfg(feature = "complete")]
             Pools::Blocks(_) => layout::block_pool_count(&self.memory.layout()),
         }
     }
@@ -262,7 +284,9 @@ impl Plan {
     fn pool(&self, i: u32) -> Result<PoolOptions, Error> {
         match &self.pools {
             Pools::Listed(list) => list.pool_again(i),
+            #[cfg(feature = "complete")]
             Pools::Adaptive => layout::adaptive_pool(&self.memory.layout(), i),
+            #[cfg(feature = "complete")]
             Pools::Blocks(sizes) => layout::block_pool(sizes, &self.memory.layout(), i),
         }
     }
@@ -303,11 +327,12 @@ unsafe fn create(
     // SAFETY: the contract of the public function.
     let memory = unsafe { host.books(&books, lock)? };
     let mut options = plan.options.clone().with_memory(memory).with_lock(lock);
-    if !config.budget.is_null() {
+    if COMPLETE && !config.budget.is_null() {
         // SAFETY: the contract of the public function.
         options = options.with_budget(&*unsafe { budget::get(config.budget)? });
     }
     let validates = config.flags & SLICEPOOL_ALLOCATOR_VALIDATE != 0;
+    #[cfg(feature = "complete")]
     if let Pools::Blocks(used) = &plan.pools {
         // SAFETY: the contract of the public function.
         let asked = unsafe { abi::read(config.blocks)? }.as_list();

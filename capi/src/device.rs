@@ -2,21 +2,27 @@
 
 use crate::abi::{self, Refusal, Struct, invalid};
 use crate::event::{self, slicepool_device_event_fn};
+#[cfg(feature = "buffers")]
 use crate::host;
 use crate::page::{
     SLICEPOOL_PAGE_DEDICATED, slicepool_cache_range, slicepool_device_allocate_fn, slicepool_device_cache_fn,
     slicepool_device_deallocate_fn, slicepool_device_map_fn, slicepool_device_memory, slicepool_device_unmap_fn,
     slicepool_page_request,
 };
+use crate::parts::{COMPLETE, check_parts};
 use crate::result::{
     SLICEPOOL_ERROR_DEVICE_FAILED, SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY, SLICEPOOL_OK, code_of, finish,
     slicepool_result,
 };
 use core::ffi::c_void;
 use core::ptr;
+#[cfg(feature = "complete")]
+use slicepool_core::AllocationSizes;
+#[cfg(feature = "buffers")]
+use slicepool_core::HostMemory;
 use slicepool_core::{
-    AllocationSizes, CacheRange, Device, DeviceError, DeviceMemory, Event, FillReason, FillRequest, HeapBudget,
-    HostDevice, HostMemory, PageRequest, Point, Shortage,
+    CacheRange, Device, DeviceError, DeviceMemory, Event, FillReason, FillRequest, HeapBudget, HostDevice, PageRequest,
+    Point, Shortage,
 };
 
 /// A place on a timeline of the device's work: a queue, a stream, a frame loop, numbered as the program likes. What
@@ -218,6 +224,9 @@ impl CallbackDevice {
                 return Err(invalid(if is_there { other } else { name }, 0));
             }
         }
+        if !COMPLETE {
+            return Self::read_plain(&device);
+        }
         Ok(Self {
             user_data: device.user_data,
             allocate: device.allocate.ok_or_else(|| invalid(c"allocate", 0))?,
@@ -234,7 +243,19 @@ impl CallbackDevice {
         })
     }
 
+    /// A device that is asked for nothing but pages.
+    fn read_plain(device: &slicepool_device) -> Result<Self, Refusal> {
+        let asks = device.completed.is_some() || device.out_of_memory.is_some() || device.heap_budget.is_some();
+        let has = device.fill.is_some() || device.map.is_some() || device.unmap.is_some() || device.event.is_some();
+        let caches = device.flush.is_some() || device.invalidate.is_some();
+        check_parts(asks || has || caches, c"device")?;
+        let allocate = device.allocate.ok_or_else(|| invalid(c"allocate", 0))?;
+        let deallocate = device.deallocate.ok_or_else(|| invalid(c"deallocate", 0))?;
+        Ok(Self::of(device.user_data, allocate, deallocate))
+    }
+
     /// Pages of the C library's memory.
+    #[cfg(feature = "buffers")]
     pub(crate) fn of_host() -> Self {
         Self::of(ptr::null_mut(), allocate_from_host, deallocate_to_host)
     }
@@ -243,6 +264,7 @@ impl CallbackDevice {
     ///
     /// # Safety
     /// `block` is host memory in a block that outlives the device and everything in it.
+    #[cfg(feature = "buffers")]
     #[cold]
     pub(crate) unsafe fn of_block(block: HostMemory) -> Result<Self, Refusal> {
         let at = host::place(block, block).map_err(|(_, refusal)| refusal)?;
@@ -268,6 +290,7 @@ impl CallbackDevice {
     }
 
     /// Tells of block sizes that were rounded up.
+    #[cfg(feature = "complete")]
     pub(crate) fn tell_rounded(&self, asked: [u64; 4], used: &AllocationSizes) {
         // SAFETY: the contract of `read`.
         unsafe { event::tell_rounded(self.event, self.user_data, asked, used) };
@@ -412,7 +435,7 @@ impl Device for CallbackDevice {
     }
 
     fn hears_events(&self) -> bool {
-        self.event.is_some()
+        COMPLETE && self.event.is_some()
     }
 
     fn event(&self, event: &Event) {
@@ -502,6 +525,7 @@ unsafe extern "C" fn fill_of_host(
 }
 
 /// `block` points to the host memory that is the device's.
+#[cfg(feature = "buffers")]
 unsafe extern "C" fn allocate_from_block(
     block: *mut c_void,
     request: *const slicepool_page_request,
@@ -512,6 +536,7 @@ unsafe extern "C" fn allocate_from_block(
 }
 
 /// As [`allocate_from_block`].
+#[cfg(feature = "buffers")]
 unsafe extern "C" fn deallocate_to_block(
     block: *mut c_void,
     memory: *const slicepool_device_memory,
@@ -542,7 +567,7 @@ pub unsafe extern "C" fn slicepool_host_device(device: *mut slicepool_device) ->
                 deallocate: Some(deallocate_to_host),
                 completed: None,
                 out_of_memory: None,
-                fill: Some(fill_of_host),
+                fill: if COMPLETE { Some(fill_of_host) } else { None },
                 heap_budget: None,
                 map: None,
                 unmap: None,

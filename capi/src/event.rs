@@ -1,10 +1,14 @@
 //! What an allocator tells of itself.
 
-use crate::abi::{self, Struct};
+#[cfg(feature = "complete")]
+use crate::abi;
+use crate::abi::Struct;
 use crate::label::pointer;
 use crate::result::{code_of, slicepool_result};
 use core::ffi::{CStr, c_char, c_void};
-use slicepool_core::{AllocationSizes, Event, EventKind, Name};
+#[cfg(feature = "complete")]
+use slicepool_core::AllocationSizes;
+use slicepool_core::{Event, EventKind, Name};
 
 /// A page was taken from the device.
 pub const SLICEPOOL_EVENT_PAGE_ALLOCATED: u32 = 1;
@@ -131,6 +135,7 @@ pub(crate) unsafe fn tell(tell: slicepool_device_event_fn, user_data: *mut c_voi
 ///
 /// # Safety
 /// As [`tell`].
+#[cfg(feature = "complete")]
 #[cold]
 pub(crate) unsafe fn tell_rounded(
     tell: slicepool_device_event_fn,

@@ -46,8 +46,11 @@ pub mod statistics;
 
 pub mod space;
 
+#[cfg(feature = "buffers")]
 pub mod buffer;
 
 pub mod abi;
+
+mod parts;
 
 mod runtime;

@@ -132,6 +132,7 @@ impl slicepool_allocation_sizes {
     }
 }
 
+#[cfg(feature = "complete")]
 impl slicepool_allocation_sizes {
     /// What is asked for.
     pub(crate) fn as_list(&self) -> [u64; 4] {

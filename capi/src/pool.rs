@@ -1,6 +1,7 @@
 //! Pools: what they are like, and lists of them made from what is known about a device.
 
 use crate::abi::{self, Refusal, Struct, invalid};
+use crate::parts::{COMPLETE, check_parts};
 use crate::result::{finish, slicepool_result};
 use slicepool_core::layout::{self, PoolList, Properties};
 use slicepool_core::{Error, NearPage, PageGrowth, PoolKinds, PoolOptions, PoolType};
@@ -122,18 +123,14 @@ impl slicepool_pool_options {
     #[cold]
     fn to_core(self) -> Result<PoolOptions, Refusal> {
         let some = |value: u64| (value != 0).then_some(value);
+        if !COMPLETE {
+            return self.to_core_plainly();
+        }
         self.refuse_foreign_fields()?;
         let mut pool = match self.kind {
             SLICEPOOL_POOL_EXCLUSIVE_PAGES => PoolOptions::exclusive_pages(self.max_alloc_size),
             SLICEPOOL_POOL_DIRECT => PoolOptions::direct(some(self.reclaim_at)),
-            _ => {
-                let granule = some(self.granule).unwrap_or(PoolOptions::DEFAULT_GRANULE);
-                // As core rounds it, as far as there is anything to round.
-                let page_size = self.page_size.checked_next_multiple_of(granule).unwrap_or(self.page_size);
-                let largest = if self.max_page_size == 0 { page_size } else { u64::MAX };
-                let max_slice_size = some(self.max_slice_size).unwrap_or(largest);
-                PoolOptions::sliced_pages(self.page_size, max_slice_size, some(self.max_pool_size))
-            }
+            _ => self.sliced_pages(),
         };
         pool.max_page_size = some(self.max_page_size);
         pool.near_page = match self.near_page {
@@ -159,6 +156,34 @@ impl slicepool_pool_options {
         pool.dealloc_period = some(self.dealloc_period);
         pool.keep_bytes = self.keep_bytes;
         Ok(pool)
+    }
+
+    /// Sliced pages of these sizes.
+    fn sliced_pages(&self) -> PoolOptions {
+        let some = |value: u64| (value != 0).then_some(value);
+        let granule = some(self.granule).unwrap_or(PoolOptions::DEFAULT_GRANULE);
+        // As core rounds it, which refuses a granule that is no power of two.
+        let page_size = self.page_size.checked_add(granule - 1).map_or(self.page_size, |most| most & !(granule - 1));
+        let largest = if self.max_page_size == 0 { page_size } else { u64::MAX };
+        let max_slice_size = some(self.max_slice_size).unwrap_or(largest);
+        PoolOptions::sliced_pages(self.page_size, max_slice_size, some(self.max_pool_size)).with_granule(granule)
+    }
+
+    /// The options as core's, of pools that need no complete allocator.
+    fn to_core_plainly(self) -> Result<PoolOptions, Refusal> {
+        if self.reserved != 0 {
+            return Err(invalid(c"reserved", u64::from(self.reserved)));
+        }
+        let rules = (self.near_page & !SLICEPOOL_NEAR_PAGE_NEVER)
+            | self.page_growth
+            | self.kinds
+            | self.min_pages
+            | self.memory_type;
+        let sizes = self.max_alloc_size | self.reclaim_at | self.max_page_size | self.dealloc_period | self.keep_bytes;
+        let unusual = rules != 0 || sizes != 0;
+        check_parts(self.kind != SLICEPOOL_POOL_SLICED_PAGES, c"kind")?;
+        check_parts(unusual, c"pools")?;
+        Ok(self.sliced_pages())
     }
 
     /// Refuses a kind that does not exist, and fields that mean something for another kind only.

@@ -3,7 +3,9 @@
 use crate::abi::{self, Refusal, Struct};
 use core::ffi::{c_char, c_void};
 use core::ptr;
-use slicepool_core::{BatchError, BufferConfigError, BufferPoolError, DeviceFault, Error};
+use slicepool_core::{BatchError, DeviceFault, Error};
+#[cfg(feature = "buffers")]
+use slicepool_core::{BufferConfigError, BufferPoolError};
 
 /// What a function came to: SLICEPOOL_OK, or one of the negative codes below. Codes are never reused.
 pub type slicepool_result = i32;
@@ -177,15 +179,18 @@ fn describe(refusal: &Refusal) -> slicepool_failure {
             failure.result = SLICEPOOL_ERROR_VERSION_MISMATCH;
             return failure;
         }
+        #[cfg(feature = "buffers")]
         Refusal::Pool(BufferPoolError::Config(error)) => {
             (failure.size, failure.limit) = bounds_of(error);
             error.into()
         }
+        #[cfg(feature = "buffers")]
         Refusal::Pool(BufferPoolError::Prefill { size, error }) => {
             failure.field = c"prefill".as_ptr();
             failure.value = size;
             error
         }
+        #[cfg(feature = "buffers")]
         Refusal::Pool(error) => error.into(),
         Refusal::Error(error) => error,
     };
@@ -304,6 +309,7 @@ fn describe(refusal: &Refusal) -> slicepool_failure {
 }
 
 /// Bytes of the class that a config's error is about, and the bound that was passed.
+#[cfg(feature = "buffers")]
 fn bounds_of(error: BufferConfigError) -> (u64, u64) {
     use BufferConfigError as E;
     match error {

@@ -4,6 +4,7 @@ use crate::abi::{self, Refusal, Struct, invalid};
 use crate::allocator::slicepool_allocator;
 use crate::device::CallbackDevice;
 use crate::label::{number, pointer, read_name};
+use crate::parts::{COMPLETE, check_parts};
 use crate::result::{
     SLICEPOOL_OK, TypeReasons, code, finish, finish_with, slicepool_failure, slicepool_result, split, write_failure,
 };
@@ -313,6 +314,9 @@ pub unsafe extern "C" fn slicepool_allocate(
 ) -> slicepool_result {
     // SAFETY: the caller passes what the header demands.
     unsafe {
+        if !COMPLETE {
+            return allocate_plainly(allocator, request, slice);
+        }
         let usual = slicepool_request::read_usual(request);
         let (Some((usual, failure)), Ok(inner), Ok(size)) =
             (usual, slicepool_allocator::get(allocator), abi::struct_size(slice))
@@ -329,6 +333,42 @@ pub unsafe extern "C" fn slicepool_allocate(
             }
             Err(error) => finish_with(Err(error.into()), 0, failure),
         }
+    }
+}
+
+/// slicepool_allocate() of an allocator that is not complete.
+///
+/// # Safety
+/// As slicepool_allocate().
+unsafe fn allocate_plainly(
+    allocator: *mut slicepool_allocator,
+    request: *const slicepool_request,
+    slice: *mut slicepool_slice,
+) -> slicepool_result {
+    // SAFETY: passed on from the caller.
+    unsafe {
+        let request = match abi::read(request) {
+            Ok(request) => request,
+            Err(refusal) => return code(&refusal),
+        };
+        let outcome = (|| {
+            let inner = slicepool_allocator::get(allocator)?;
+            let size = abi::struct_size(slice)?;
+            let mut asked = Request::new(request.size).aligned(request.alignment.max(1));
+            if request.is_unusual() {
+                let choice = request.memory_types | request.required | request.preferred | request.forbidden;
+                let other = request.search_depth | choice != 0 || !request.device_data.is_null();
+                if request.flags != SLICEPOOL_REQUEST_IN_POOL || other {
+                    return Err(Error::NotSupported { what: c"flags" }.into());
+                }
+                asked = asked.in_pool(request.pool);
+            }
+            check_parts(!request.name.is_null() || !request.user_data.is_null(), c"user_data")?;
+            let placed = inner.allocate(&asked)?;
+            abi::write(slice, size, &slicepool_slice::from(&placed));
+            Ok::<(), Refusal>(())
+        })();
+        finish_with(outcome, 0, request.failure)
     }
 }
 

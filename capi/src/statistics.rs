@@ -5,7 +5,10 @@ use crate::allocator::slicepool_allocator;
 use crate::device::{CallbackDevice, slicepool_heap_budget};
 use crate::pool::slicepool_pool_options;
 use crate::result::{finish, finish_with, slicepool_failure, slicepool_result};
-use core::ffi::{c_char, c_void};
+#[cfg(feature = "report")]
+use core::ffi::c_char;
+use core::ffi::c_void;
+#[cfg(feature = "report")]
 use core::fmt::{self, Write};
 use core::ops::ControlFlow;
 use slicepool_core::{Allocator, HeapBudget, Range, Statistics};
@@ -423,12 +426,14 @@ pub unsafe extern "C" fn slicepool_walk(
 }
 
 /// Counts what is written, and keeps it as far as there is room.
+#[cfg(feature = "report")]
 struct Report {
     to: *mut u8,
     capacity: u64,
     written: u64,
 }
 
+#[cfg(feature = "report")]
 impl Write for Report {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let end = self.written + text.len() as u64;
@@ -452,6 +457,7 @@ impl Write for Report {
 /// @return SLICEPOOL_ERROR_INVALID_ARGUMENT
 ///
 /// Threads: any; each pool's figures are of one instant. Cost: constant per pool.
+#[cfg(feature = "report")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slicepool_report_json(
     allocator: *mut slicepool_allocator,

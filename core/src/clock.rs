@@ -7,7 +7,7 @@ use crate::sync::{AtomicU32, Ordering};
 ///
 /// They are read and written in two steps: cheaper than one, and threads that collide lose a count, which makes a page
 /// some allocations younger or two pages equally old. From one thread they are exact.
-#[repr(align(64))]
+#[cfg_attr(feature = "complete", repr(align(64)))]
 pub(crate) struct Clock {
     allocations: AtomicU32,
     idle_events: AtomicU32,

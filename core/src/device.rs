@@ -6,6 +6,7 @@ pub use host::HostDevice;
 
 use crate::error::Error;
 use crate::event::Event;
+use crate::parts::COMPLETE;
 use crate::pool::PoolOptions;
 use crate::slicer::timelines::Point;
 use core::ptr;
@@ -129,9 +130,9 @@ pub struct DeviceLayout<'a> {
 
 impl<'a> DeviceLayout<'a> {
     /// The most memory types.
-    pub const MAX_TYPES: usize = 32;
+    pub const MAX_TYPES: usize = if COMPLETE { 32 } else { 1 };
     /// The most heaps.
-    pub const MAX_HEAPS: usize = 32;
+    pub const MAX_HEAPS: usize = if COMPLETE { 32 } else { 1 };
 
     /// Memory types over heaps.
     pub const fn new(types: &'a [MemoryType], heaps: &'a [Heap]) -> Self {
@@ -273,6 +274,14 @@ pub enum DeviceError {
     Failed(i32),
     /// Nonsense: a result code that does not exist. Only foreign callbacks can answer it.
     UnknownResult(i32),
+}
+
+impl DeviceError {
+    pub(crate) fn code(self) -> i32 {
+        match self {
+            Self::OutOfMemory(code) | Self::Failed(code) | Self::UnknownResult(code) => code,
+        }
+    }
 }
 
 /// Why memory is to be filled with zeros.

@@ -10,6 +10,7 @@ use crate::canary::broken;
 use crate::device::{DeviceLayout, DeviceMemory, Heap};
 use crate::error::Error;
 use crate::metadata::{Array, HostMemory};
+use crate::parts::COMPLETE;
 use crate::report::Statistics;
 use hashbrown::HashTable;
 
@@ -130,19 +131,22 @@ impl Ledger {
             let limit = heaps.get(i as usize).and_then(|heap: &Heap| heap.limit);
             Ok(HeapBooks { held: Held::default(), account: Account::new(limit, None) })
         };
-        Ok(Self {
-            table: HashTable::new_in(memory),
-            old: None,
-            promised: 0,
-            held: Held::default(),
-            account,
-            types: Array::try_new(memory, types, |_| Ok(Held::default()))?,
-            heaps: Array::try_new(memory, heaps.len().max(1) as u32, heap_books)?,
-        })
+        let (types, heaps) = match COMPLETE {
+            true => (
+                Array::try_new(memory, types, |_| Ok(Held::default()))?,
+                Array::try_new(memory, heaps.len().max(1) as u32, heap_books)?,
+            ),
+            false => (Array::empty(memory), Array::empty(memory)),
+        };
+        let table = HashTable::new_in(memory);
+        Ok(Self { table, old: None, promised: 0, held: Held::default(), account, types, heaps })
     }
 
     /// The most host memory that a ledger of `pages` pages asks for.
     pub(crate) fn add_needs(pages: u32, memory: &DeviceLayout<'_>, needs: &mut Needs) {
+        if !COMPLETE {
+            return;
+        }
         needs.add::<Held>(memory.types.len() as u64);
         needs.add::<HeapBooks>(memory.heaps.len().max(1) as u64);
         let entries = u64::from(pages) + 1;
@@ -192,6 +196,9 @@ impl Ledger {
     #[inline(never)]
     pub(crate) fn reserve(&mut self, heap: u32, bytes: u64) -> Result<(), Error> {
         self.account.reserve(bytes)?;
+        if !COMPLETE {
+            return Ok(());
+        }
         let reserved = self.heaps[heap].account.reserve(bytes);
         if reserved.is_err() {
             self.account.release(bytes);
@@ -208,7 +215,9 @@ impl Ledger {
     #[cold]
     #[inline(never)]
     pub(crate) fn release(&mut self, heap: u32, bytes: u64) {
-        self.heaps[heap].account.release(bytes);
+        if COMPLETE {
+            self.heaps[heap].account.release(bytes);
+        }
         self.account.release(bytes);
     }
 

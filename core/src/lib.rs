@@ -70,6 +70,7 @@ mod int;
 pub mod layout;
 mod ledger;
 mod metadata;
+mod parts;
 mod pool;
 mod report;
 mod sizes;

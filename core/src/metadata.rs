@@ -6,6 +6,7 @@
 
 use crate::allocator::sizing::Needs;
 use crate::error::Error;
+use crate::parts::COMPLETE;
 use core::alloc::Layout;
 use core::ffi::c_void;
 use core::ops::{Index, IndexMut};
@@ -129,6 +130,11 @@ unsafe impl<T: Send> Send for Array<T> {}
 unsafe impl<T: Sync> Sync for Array<T> {}
 
 impl<T> Array<T> {
+    /// No elements.
+    pub(crate) const fn empty(memory: HostMemory) -> Self {
+        Self { elements: NonNull::dangling(), len: 0, memory }
+    }
+
     /// `len` elements, the i-th made by `make(i)`. If one cannot be made, those before it are dropped.
     pub(crate) fn try_new(
         memory: HostMemory,
@@ -232,9 +238,11 @@ impl<T> IndexMut<u32> for Array<T> {
 
 /// An index of a [`Chunked`] names a chunk in its top bits and an element in these lower bits.
 const OFFSET_BITS: u32 = 17;
-const CHUNKS: u32 = 128;
+const CHUNKS: u32 = if COMPLETE { 128 } else { 16 };
+/// Chunks whose addresses are kept moved back too: where the smallest books count for more than an addition, none.
+const MOVED: usize = if COMPLETE { CHUNKS as usize } else { 0 };
 /// Elements of the first chunk, as a power of two. Every second chunk is twice as large, up to 2^17 elements.
-const FIRST_BITS: u32 = 4;
+const FIRST_BITS: u32 = if COMPLETE { 4 } else { 3 };
 
 /// The largest number of elements of a [`Chunked`]; every index is below 2^24.
 pub(crate) const CHUNKED_LIMIT: u32 = {
@@ -261,7 +269,7 @@ const fn chunk_len(chunk: u32) -> u32 {
 pub(crate) struct Chunked<T> {
     chunks: [*mut T; CHUNKS as usize],
     /// The same, moved back by the index of the chunk's first element: one addition less on the hot path.
-    moved: [*mut T; CHUNKS as usize],
+    moved: [*mut T; MOVED],
     lens: [u32; CHUNKS as usize],
     /// Chunks whose memory is there.
     installed: u32,
@@ -309,8 +317,9 @@ impl<T> Drop for Chunk<T> {
 
 impl<T> Chunked<T> {
     pub(crate) const fn new(memory: HostMemory) -> Self {
-        let (none, lens) = ([ptr::null_mut(); CHUNKS as usize], [0; CHUNKS as usize]);
-        Self { chunks: none, moved: none, lens, installed: 0, filling: 0, spare: 0, capacity: 0, memory }
+        let (chunks, moved) = ([ptr::null_mut(); CHUNKS as usize], [ptr::null_mut(); MOVED]);
+        let lens = [0; CHUNKS as usize];
+        Self { chunks, moved, lens, installed: 0, filling: 0, spare: 0, capacity: 0, memory }
     }
 
     /// The host memory that `count` elements ask for.
@@ -350,7 +359,9 @@ impl<T> Chunked<T> {
         }
         let elements = chunk.elements.as_ptr();
         self.chunks[self.installed as usize] = elements;
-        self.moved[self.installed as usize] = elements.wrapping_sub((self.installed << OFFSET_BITS) as usize);
+        if let Some(moved) = self.moved.get_mut(self.installed as usize) {
+            *moved = elements.wrapping_sub((self.installed << OFFSET_BITS) as usize);
+        }
         self.spare += chunk_len(self.installed);
         self.capacity += chunk_len(self.installed);
         self.installed += 1;
@@ -411,6 +422,11 @@ impl<T> Chunked<T> {
     #[inline(always)]
     pub(crate) unsafe fn get_unchecked(&self, index: u32) -> &T {
         debug_assert!(self.get(index).is_some(), "an index that was never handed out");
+        if MOVED == 0 {
+            let (chunk, offset) = split(index);
+            // SAFETY: an index that was handed out names an initialised element of an installed chunk.
+            return unsafe { &*self.chunks.get_unchecked(chunk).add(offset) };
+        }
         let chunk = (index >> OFFSET_BITS) as usize;
         // SAFETY: an index that was handed out names an initialised element of an installed chunk. `moved` is the
         // chunk's address less what the chunk's own bits in the index amount to, so adding the whole index is right.

@@ -154,8 +154,10 @@ impl LockKind {
 
 /// A value that one thread at a time may touch.
 ///
-/// The lock word has a cache line of its own: waiting threads would otherwise slow down the holder's work.
-#[repr(C, align(64))]
+/// The lock word has a cache line of its own: waiting threads would otherwise slow down the holder's work. Not where the
+/// smallest books count for more.
+#[cfg_attr(feature = "complete", repr(C, align(64)))]
+#[cfg_attr(not(feature = "complete"), repr(C, align(16)))]
 pub(crate) struct Lock<T> {
     gate: Gate,
     /// In models, whose locks have to be known to them.
@@ -164,7 +166,8 @@ pub(crate) struct Lock<T> {
     value: OwnLine<UnsafeCell<T>>,
 }
 
-#[repr(align(64))]
+#[cfg_attr(feature = "complete", repr(align(64)))]
+#[cfg_attr(not(feature = "complete"), repr(align(8)))]
 struct OwnLine<T>(T);
 
 // SAFETY: the value is reached through guards only, and the gate lets one exist at a time (the contracts of `LockKind`

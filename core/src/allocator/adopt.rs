@@ -5,6 +5,7 @@ use super::{Allocator, Cell, InFlight};
 use crate::device::{Device, DeviceMemory};
 use crate::error::{DeviceFault, Error};
 use crate::event::EventKind;
+use crate::parts::need_complete;
 use crate::pool::Fit;
 use crate::slice::Slice;
 
@@ -17,6 +18,7 @@ impl<D: Device> Allocator<D> {
     /// [`Allocator::allocate`]. Pages that were taken stay.
     #[cold]
     pub fn prefill(&self, pool: u32, pages: u32) -> Result<(), Error> {
+        need_complete(c"prefill")?;
         let cell = self.named_pool(pool)?;
         let refused = Error::InvalidArgument { field: c"pool", value: u64::from(pool) };
         let fit = cell.rules.smallest_page().ok_or(refused)?;
@@ -50,6 +52,7 @@ impl<D: Device> Allocator<D> {
     /// [`Error::NotSupported`] in a dry run. The memory is still the program's then.
     #[cold]
     pub fn adopt(&self, pool: u32, memory: &DeviceMemory) -> Result<(), Error> {
+        need_complete(c"adopt")?;
         let cell = self.named_pool(pool)?;
         if !memory.is_mapped() {
             return Err(Error::InvalidArgument { field: c"handle", value: memory.handle });

@@ -6,6 +6,7 @@ use crate::device::Device;
 use crate::error::Error;
 use crate::event::{Event, EventKind, Label};
 use crate::metadata::Array;
+use crate::parts::need_complete;
 use crate::pool::Pool;
 use crate::slice::{Request, Slice};
 use crate::slicer::timelines::Point;
@@ -105,6 +106,7 @@ impl<D: Device> Allocator<D> {
         mut label: impl FnMut(u32) -> Result<Label, Error>,
     ) -> Result<Batch, BatchError> {
         let whole = |error| BatchError { index: 0, error };
+        need_complete(c"allocate_many").map_err(whole)?;
         // Pages installed from here on are this call's, or another's that is under way.
         let serials =
             Array::try_new(self.options.memory, self.place_of_serial(u32::MAX - self.own_pool_count()), |i| {
@@ -187,6 +189,9 @@ impl<D: Device> Allocator<D> {
         points: &[Point],
     ) -> Result<(), BatchError> {
         check_points(points).map_err(|error| BatchError { index: 0, error })?;
+        if !points.is_empty() {
+            need_complete(c"free_after_many").map_err(|error| BatchError { index: 0, error })?;
+        }
         // What each slice is promised when it is claimed, and gives up when it is freed.
         let promise = match points {
             [] | [_] => 0,

@@ -8,6 +8,7 @@ use crate::device::{Device, DeviceError, DeviceMemory};
 use crate::error::{DeviceFault, Error};
 use crate::event::{Event, EventKind};
 use crate::ledger::Held;
+use crate::parts::COMPLETE;
 use crate::pool::Pool;
 use crate::sync::{Guard, Ordering};
 
@@ -29,6 +30,9 @@ impl<D: Device> Allocator<D> {
     /// counted as stuck and tried again next time. As [`Allocator::collect`] for slices that are still to be scrubbed.
     #[cold]
     pub fn trim(&self, min_keep_bytes: u64) -> Result<(), Error> {
+        if !COMPLETE {
+            return self.trim_plainly(min_keep_bytes);
+        }
         let _in_flight = InFlight::new(&self.in_flight);
         let mut refusal = None;
         for cell in self.cells() {
@@ -294,12 +298,7 @@ impl<D: Device> Allocator<D> {
             }
             Err(error) => {
                 pool.refused(page);
-                let code = match error {
-                    DeviceError::OutOfMemory(code) | DeviceError::Failed(code) | DeviceError::UnknownResult(code) => {
-                        code
-                    }
-                };
-                let error = Error::DeviceFailed { fault: DeviceFault::Refused, code };
+                let error = Error::DeviceFailed { fault: DeviceFault::Refused, code: error.code() };
                 let event = self.page_event(EventKind::PageRefused, cell, memory);
                 drop(pool);
                 *refusal = Some(error);

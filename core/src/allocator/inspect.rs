@@ -4,6 +4,7 @@ use super::short::note;
 use super::{Allocator, Cell, InFlight, OwnPages};
 use crate::device::{Device, MemoryType};
 use crate::error::Error;
+use crate::parts::COMPLETE;
 use crate::pool::{Fit, Kind, Range, Rules};
 use crate::report::{self, HeapReport, PoolReport, Report, Statistics};
 use crate::slice::Request;
@@ -15,6 +16,28 @@ const SLOTS_PER_LOCK: usize = 16;
 
 /// Pages looked at per lock hold.
 const PAGES_PER_LOCK: u32 = 64;
+
+/// What keeps an allocator from going away.
+#[derive(Default)]
+pub(super) struct Uses {
+    live: u64,
+    pending: u64,
+    in_use: u64,
+    pub(super) pages: u32,
+    pub(super) growths: u32,
+}
+
+impl Uses {
+    /// Whether there are slices that are live or wait for the device.
+    pub(super) fn is_used(&self) -> bool {
+        self.live != 0 || self.pending != 0
+    }
+
+    /// Why the allocator cannot go away.
+    pub(super) fn busy(&self, in_flight: u32) -> Error {
+        Error::Busy { live: self.live, pending: self.pending, in_use: self.in_use, in_flight }
+    }
+}
 
 impl<D: Device> Allocator<D> {
     /// Whether memory that is held would serve the request: without the device, and without doing it. True at that
@@ -179,8 +202,25 @@ impl<D: Device> Allocator<D> {
         let mut sum = self.sum_of(&|_| true);
         let ledger = self.ledger.lock();
         sum.metadata += ledger.bytes() + self.pools.bytes() + self.types.bytes() + self.heaps.bytes();
-        ledger.held().add_peaks(&mut sum);
+        if COMPLETE {
+            ledger.held().add_peaks(&mut sum);
+        }
         sum
+    }
+
+    /// What keeps the allocator from going away.
+    #[cold]
+    pub(super) fn uses(&self) -> Uses {
+        let mut uses = Uses::default();
+        for cell in self.cells() {
+            let pool = cell.pool.lock();
+            uses.live += u64::from(pool.slicer.live());
+            uses.pending += u64::from(pool.slicer.pending());
+            uses.in_use += pool.in_use();
+            uses.pages += pool.pages.count();
+            uses.growths += pool.growing();
+        }
+        uses
     }
 
     /// Figures of all pools of a memory type together; `None` if there is no such type.
@@ -188,7 +228,9 @@ impl<D: Device> Allocator<D> {
     pub fn type_statistics(&self, memory_type: u32) -> Option<Statistics> {
         self.types.get(memory_type)?;
         let mut sum = self.sum_of(&|rules| rules.memory_type == memory_type);
-        self.ledger.lock().held_of_type(memory_type).add_peaks(&mut sum);
+        if COMPLETE {
+            self.ledger.lock().held_of_type(memory_type).add_peaks(&mut sum);
+        }
         Some(sum)
     }
 

@@ -7,6 +7,7 @@ use crate::clock::Turn;
 use crate::device::Device;
 use crate::error::Error;
 use crate::metadata::Array;
+use crate::parts::{COMPLETE, need_complete};
 use crate::pool::{Pool, PoolOptions, Rules};
 use crate::slots::new_tags;
 use crate::sync::{AtomicU32, Lock, Ordering};
@@ -45,14 +46,17 @@ impl NewPools {
             let memory_type = types.get(pool.memory_type).ok_or(refused)?.memory_type;
             Rules::try_new(&pool, &memory_type, options.debugging.margin)
         };
-        (0..count).try_for_each(|i| rules(i).map(|_| ()))?;
+        if COMPLETE {
+            // Before anything is made.
+            (0..count).try_for_each(|i| rules(i).map(|_| ()))?;
+        }
         let first_tag = new_tags_but(count as u16, |first| {
             types.own_cells().any(|cell| u32::from(cell.tag.wrapping_sub(first)) < count)
         });
         let cells = Array::try_new(options.memory, count, |i| {
             Cell::with_rules(rules(i)?, i, first_tag.wrapping_add(i as u16), options)
         })?;
-        let next_check = cells.iter().filter_map(|cell| cell.pool.lock().pages.next_check()).min();
+        let next_check = cells.iter().filter(|_| COMPLETE).filter_map(|cell| cell.pool.lock().pages.next_check()).min();
         Ok(Self { cells, first_tag, next_check })
     }
 }
@@ -99,6 +103,7 @@ impl<D: Device> Allocator<D> {
     /// As [`Allocator::install_pools`], and those of `pools`.
     #[cold]
     pub fn prepare_pools_of(&self, pools: PoolSource<'_>) -> Result<NewPools, Error> {
+        need_complete(c"install_pools")?;
         self.can_replace_pools()?;
         let pools = NewPools::try_new(pools, &self.options, &self.types)?;
         self.trim(0)?;

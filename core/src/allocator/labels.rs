@@ -4,6 +4,7 @@ use super::Allocator;
 use crate::device::Device;
 use crate::error::Error;
 use crate::event::{Label, Name};
+use crate::parts::need_complete;
 use crate::slice::Slice;
 use crate::slots::SliceId;
 
@@ -17,6 +18,7 @@ impl<D: Device> Allocator<D> {
     /// As [`Allocator::get`]; [`Error::OutOfHostMemory`]. Nothing has changed then.
     #[cold]
     pub fn set_label(&self, id: SliceId, label: &Label) -> Result<(), Error> {
+        need_complete(c"label")?;
         self.change_label(id, &|_| *label)
     }
 
@@ -39,6 +41,7 @@ impl<D: Device> Allocator<D> {
 
     #[cold]
     fn change_label(&self, id: SliceId, change: &dyn Fn(Label) -> Label) -> Result<(), Error> {
+        need_complete(c"label")?;
         let cell = self.cell(id)?;
         loop {
             let mut pool = cell.pool.lock();

@@ -21,6 +21,7 @@ mod mapping;
 mod options;
 mod own_pages;
 mod pending;
+mod plain;
 mod route;
 mod short;
 pub(crate) mod sizing;
@@ -42,6 +43,7 @@ use crate::error::Error;
 use crate::event::{EventKind, Label};
 use crate::ledger::Ledger;
 use crate::metadata::{Array, Chunk};
+use crate::parts::COMPLETE;
 use crate::pool::{Pool, PoolOptions, Rules};
 use crate::slice::{Request, Slice};
 use crate::slots::SliceId;
@@ -210,17 +212,23 @@ impl<D: Device> Allocator<D> {
         options: AllocatorOptions,
     ) -> Result<Self, Error> {
         memory.check()?;
+        options.check_parts()?;
         let types = Types::try_new(memory, &options)?;
         let NewPools { cells, first_tag, next_check } = NewPools::try_new(pools, &options, &types)?;
         let clock = Clock::new();
-        clock.set_next_check(next_check.unwrap_or(0));
+        if COMPLETE {
+            clock.set_next_check(next_check.unwrap_or(0));
+        }
         let account = Account::new(options.max_bytes, options.max_pages);
-        let heaps = Array::try_new(options.memory, memory.heaps.len().max(1) as u32, |i| {
-            Ok(memory.heaps.get(i as usize).copied().unwrap_or(Heap::new(u64::MAX)))
-        })?;
+        let heaps = match COMPLETE {
+            true => Array::try_new(options.memory, memory.heaps.len().max(1) as u32, |i| {
+                Ok(memory.heaps.get(i as usize).copied().unwrap_or(Heap::new(u64::MAX)))
+            })?,
+            false => Array::empty(options.memory),
+        };
         let ledger = Ledger::try_new(options.memory, account, types.len(), memory.heaps)?;
         let debugs = options.debugging.is_on();
-        let tells = device.hears_events();
+        let tells = COMPLETE && device.hears_events();
         let allocator = Self {
             device,
             first_tag,
@@ -246,7 +254,9 @@ impl<D: Device> Allocator<D> {
             options,
         };
         // Dropping the allocator gives back what there is if this fails.
-        allocator.prefill_all()?;
+        if COMPLETE {
+            allocator.prefill_all()?;
+        }
         Ok(allocator)
     }
 
@@ -282,6 +292,9 @@ impl<D: Device> Allocator<D> {
     #[inline]
     pub fn allocate(&self, request: &Request) -> Result<Slice, Error> {
         request.check()?;
+        if !COMPLETE {
+            return self.allocate_plainly(request);
+        }
         if request.is_unusual() | self.unusual {
             return self.allocate_with_care(request, None, &mut Served::default());
         }
@@ -363,6 +376,9 @@ impl<D: Device> Allocator<D> {
     /// allocator's. Nothing changes then.
     #[inline]
     pub fn free(&self, id: SliceId) -> Result<(), Error> {
+        if !COMPLETE {
+            return self.free_plainly(id);
+        }
         let freed = self.cell(id)?.pool.lock_hot().free(id, &self.clock);
         if freed.is_err() {
             return self.free_with_care(id);
@@ -469,6 +485,9 @@ impl<D: Device> Allocator<D> {
     /// been freed if the error came from the device).
     #[cold]
     pub fn close(&self, live: LiveSlices) -> Result<(), Error> {
+        if !COMPLETE {
+            return self.close_plainly(live);
+        }
         // From within a callback it is refused for that alone.
         self.can_destroy(LiveSlices::Free)?;
         if self.can_destroy(LiveSlices::Refuse).is_err() {
@@ -487,22 +506,22 @@ impl<D: Device> Allocator<D> {
     fn give_everything_back(&self, live: LiveSlices) -> Result<(), Error> {
         // No pages come any more. A callback that allocates in what is left makes another round necessary, but not
         // again and again.
-        for _ in 0..=self.statistics().pages {
-            let figures = self.statistics();
+        for _ in 0..=self.uses().pages {
+            let uses = self.uses();
             // A growth either began before `closing` was set, and its pool shows it here, or it is refused.
-            if figures.growths_in_flight != 0 || (figures.is_used() && live == LiveSlices::Refuse) {
-                return Err(figures.busy(figures.growths_in_flight));
+            if uses.growths != 0 || (uses.is_used() && live == LiveSlices::Refuse) {
+                return Err(uses.busy(uses.growths));
             }
-            if figures.is_used() {
+            if uses.is_used() {
                 self.free_everything();
             }
             let refusal = self.cleanup();
-            if self.statistics().pages == 0 {
+            if self.uses().pages == 0 {
                 return refusal;
             }
         }
-        let figures = self.statistics();
-        Err(figures.busy(figures.growths_in_flight))
+        let uses = self.uses();
+        Err(uses.busy(uses.growths))
     }
 
     #[cold]
@@ -540,9 +559,9 @@ impl<D: Device> Allocator<D> {
     pub fn can_destroy(&self, live: LiveSlices) -> Result<(), Error> {
         let in_flight = self.in_flight.load(Ordering::Acquire);
         // A callback may run while its thread is inside; the locks are free then, so looking is safe.
-        let figures = self.statistics();
-        if in_flight != 0 || (figures.is_used() && live == LiveSlices::Refuse) {
-            return Err(figures.busy(in_flight));
+        let uses = self.uses();
+        if in_flight != 0 || (uses.is_used() && live == LiveSlices::Refuse) {
+            return Err(uses.busy(in_flight));
         }
         Ok(())
     }
@@ -561,7 +580,7 @@ impl<D: Device> Allocator<D> {
     }
 
     fn leave_budget(&mut self) {
-        if let Some(budget) = &self.options.budget {
+        if let (true, Some(budget)) = (COMPLETE, &self.options.budget) {
             budget.release_all(self.ledger.get_mut().account().used());
         }
     }

@@ -3,8 +3,10 @@
 
 use crate::budget::Budget;
 use crate::device::MemoryType;
+use crate::error::Error;
 use crate::event::Name;
 use crate::metadata::HostMemory;
+use crate::parts::need_complete;
 use crate::sync::LockKind;
 
 /// How an allocator is made.
@@ -107,6 +109,16 @@ impl Default for AllocatorOptions {
 }
 
 impl AllocatorOptions {
+    /// Refuses what needs parts that are not there.
+    #[cold]
+    pub(super) fn check_parts(&self) -> Result<(), Error> {
+        let needs = self.dry_run || self.dedicated_when_too_large || self.slice_events || self.debugging.is_on();
+        if needs || self.budget.is_some() || self.persistent_granule.is_some() {
+            return need_complete(c"options");
+        }
+        Ok(())
+    }
+
     /// The same with the books in other memory.
     #[must_use]
     pub const fn with_memory(mut self, memory: HostMemory) -> Self {

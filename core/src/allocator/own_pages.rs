@@ -5,6 +5,7 @@ use super::{Allocator, AllocatorOptions, Cell};
 use crate::device::{Device, DeviceLayout, MemoryType};
 use crate::error::Error;
 use crate::metadata::{Array, HostMemory};
+use crate::parts::COMPLETE;
 use crate::pool::{PoolOptions, Rules};
 use crate::sync::{AtomicPtr, AtomicU32, Ordering};
 use core::alloc::Layout;
@@ -87,7 +88,7 @@ impl Types {
             let own = [const { AtomicPtr::new(ptr::null_mut()) }; KINDS as usize];
             Ok(Type { memory_type, blocks: AtomicU32::new(0), own })
         })?;
-        if let Some(granule) = options.persistent_granule {
+        if let (true, Some(granule)) = (COMPLETE, options.persistent_granule) {
             for one in types.iter() {
                 let refused = |_| Error::InvalidArgument { field: c"persistent_granule", value: granule };
                 let pool = OwnPages::Persistent.options(options, &one.memory_type);
@@ -123,6 +124,9 @@ impl Types {
 
     /// The pool of a memory type's slices with pages of their own, if there is one.
     pub(super) fn own(&self, memory_type: u32, pages: OwnPages) -> Option<&Cell> {
+        if !COMPLETE {
+            return None;
+        }
         // SAFETY: made by `Allocator::need_own`, never changed after, and freed with this.
         unsafe { self.get(memory_type)?.own[pages as usize].load(Ordering::Acquire).as_ref() }
     }
@@ -159,7 +163,7 @@ unsafe fn drop_cell(memory: HostMemory, cell: NonNull<Cell>) {
 
 impl Drop for Types {
     fn drop(&mut self) {
-        for cell in self.types.iter().flat_map(|one| &one.own) {
+        for cell in self.types.iter().filter(|_| COMPLETE).flat_map(|one| &one.own) {
             if let Some(cell) = NonNull::new(cell.load(Ordering::Acquire)) {
                 // SAFETY: the allocator goes with its types, and nobody uses it any more.
                 unsafe { drop_cell(self.memory, cell) };

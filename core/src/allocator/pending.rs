@@ -4,6 +4,7 @@ use super::{Allocator, Cell, InFlight};
 use crate::device::Device;
 use crate::error::Error;
 use crate::event::EventKind;
+use crate::parts::need_complete;
 use crate::pool::pending::Released;
 use crate::slicer::timelines::Point;
 use crate::slots::SliceId;
@@ -38,6 +39,7 @@ impl<D: Device> Allocator<D> {
     /// [`Error::InvalidArgument`] for more than 64 points. The slice is live then.
     #[cold]
     pub fn free_after(&self, id: SliceId, points: &[Point]) -> Result<(), Error> {
+        need_complete(c"free_after")?;
         check_points(points)?;
         let cell = self.cell(id)?;
         loop {

@@ -4,6 +4,7 @@
 use super::page::{ByAge, List, Page};
 use crate::canary::broken;
 use crate::metadata::Chunked;
+use crate::parts::COMPLETE;
 
 /// An idle page goes when its staleness reaches this.
 pub(super) const STALE: u64 = 5;
@@ -29,6 +30,7 @@ impl Ageing {
     /// Pages age if there is a period.
     pub(super) fn new(dealloc_period: Option<u64>) -> Self {
         let interval = match dealloc_period {
+            Some(_) if !COMPLETE => 0,
             // Counts of allocations wrap: half of their range tells before from after.
             Some(period) => (period / STALE).clamp(1, 1 << 30) as u32,
             None => 0,
@@ -40,7 +42,7 @@ impl Ageing {
     /// Whether pages age.
     #[inline(always)]
     pub(super) fn is_on(&self) -> bool {
-        self.interval != 0
+        COMPLETE && self.interval != 0
     }
 
     /// A page has become idle.

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 use super::rules::Sizes;
+use crate::parts::Part;
 use crate::slicer::bins::class_of;
 
 /// Steps between sizes of pages per power of two, as a power of two: rounding up costs at most one part in as many.
@@ -14,6 +15,7 @@ pub(crate) struct Exclusive {
     pub(crate) max_alloc_size: u64,
     /// Granules of the largest page.
     pub(crate) largest: u32,
+    pub(crate) _part: Part,
 }
 
 impl Exclusive {
@@ -49,16 +51,17 @@ impl Exclusive {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::parts::part;
 
     #[test]
     fn pages_are_rounded_up_by_an_eighth_at_most() {
-        let pool = Exclusive { max_alloc_size: u64::MAX, largest: u32::MAX };
+        let pool = Exclusive { max_alloc_size: u64::MAX, largest: u32::MAX, _part: part(c"kind").unwrap() };
         for (size, page) in [(1, 1), (8, 8), (15, 15), (16, 16), (17, 18), (31, 32), (33, 36), (100, 104), (1000, 1024)]
         {
             assert_eq!(pool.page_for(size), page, "{size}");
         }
         for largest in [u32::MAX, 1 << 31, 3_000_000_019] {
-            let pool = Exclusive { max_alloc_size: u64::MAX, largest };
+            let pool = Exclusive { max_alloc_size: u64::MAX, largest, _part: part(c"kind").unwrap() };
             for size in (0..32).flat_map(|shift| [1u32 << shift, (1 << shift) + 1, (1 << shift) + (1 << shift >> 1)]) {
                 let size = size.min(largest);
                 let page = pool.page_for(size);
@@ -70,7 +73,7 @@ mod tests {
     #[test]
     fn pages_of_one_class_are_equal_whatever_the_largest() {
         for largest in (1..3000).chain([4095, 4096, 4097, 8191]) {
-            let pool = Exclusive { max_alloc_size: u64::MAX, largest };
+            let pool = Exclusive { max_alloc_size: u64::MAX, largest, _part: part(c"kind").unwrap() };
             let mut last = 0;
             for size in 1..=largest {
                 let page = pool.page_for(size);

@@ -30,6 +30,7 @@ use crate::device::DeviceMemory;
 use crate::error::Error;
 use crate::int::align_down;
 use crate::metadata::{Array, Chunk, ChunkPlan, HostMemory};
+use crate::parts::{COMPLETE, Part};
 use crate::slice::Slice;
 use crate::slicer::nodes::Node;
 use crate::slicer::{Scan, Scanned, Slicer};
@@ -74,14 +75,14 @@ pub(crate) struct Pool {
 pub(crate) enum Metadata {
     Node(ChunkPlan),
     Page(ChunkPlan),
-    Sizes(u32),
+    Sizes(u32, Part),
 }
 
 /// Such memory, to be installed.
 pub(crate) enum MetadataChunk {
     Node(Chunk<Node>),
     Page(Chunk<Page>),
-    Sizes(Segment),
+    Sizes(Segment, Part),
 }
 
 impl Metadata {
@@ -90,7 +91,7 @@ impl Metadata {
         match self {
             Metadata::Node(plan) => Ok(MetadataChunk::Node(Chunk::allocate(memory, plan)?)),
             Metadata::Page(plan) => Ok(MetadataChunk::Page(Chunk::allocate(memory, plan)?)),
-            Metadata::Sizes(plan) => Ok(MetadataChunk::Sizes(SizeIndex::allocate(memory, plan)?)),
+            Metadata::Sizes(plan, part) => Ok(MetadataChunk::Sizes(SizeIndex::allocate(memory, plan)?, part)),
         }
     }
 }
@@ -385,8 +386,11 @@ impl Pool {
             let limit = crate::metadata::CHUNKED_LIMIT;
             return self.pages.plan().map(|plan| Some(Metadata::Page(plan))).ok_or(Error::TooManySlices { limit });
         }
-        if matches!(self.rules.kind, Kind::Direct(_)) && !self.by_size.has_room(self.pages.count() + self.growing + 1) {
-            return Ok(Some(Metadata::Sizes(self.by_size.plan()?)));
+        match &self.rules.kind {
+            Kind::Direct(direct) if !self.by_size.has_room(self.pages.count() + self.growing + 1) => {
+                return Ok(Some(Metadata::Sizes(self.by_size.plan()?, direct.part)));
+            }
+            _ => {}
         }
         Ok(None)
     }
@@ -397,13 +401,20 @@ impl Pool {
         match chunk {
             MetadataChunk::Node(chunk) => self.slicer.install(chunk).map(MetadataChunk::Node),
             MetadataChunk::Page(chunk) => self.pages.install_chunk(chunk).map(MetadataChunk::Page),
-            MetadataChunk::Sizes(segment) => self.by_size.install(segment).map(MetadataChunk::Sizes),
+            MetadataChunk::Sizes(segment, part) => {
+                self.by_size.install(segment).map(|segment| MetadataChunk::Sizes(segment, part))
+            }
         }
     }
 
     /// Whether pages are cut.
     pub(crate) fn cuts(&self) -> bool {
         self.rules.cuts()
+    }
+
+    /// Bytes that were asked for, of live slices.
+    pub(crate) fn in_use(&self) -> u64 {
+        self.in_use
     }
 
     pub(crate) fn growing(&self) -> u32 {
@@ -429,6 +440,10 @@ impl Pool {
             held.checked_add(page).map(|_| page)
         });
         let Some(mut page) = page else { return Err(self.capacity_error(fit)) };
+        if !COMPLETE {
+            self.set_aside(page);
+            return Ok(page);
+        }
         self.refusals.look_at_returns(returns);
         if self.rules.grows() {
             let (least, granule) = (self.rules.bytes(fit.size), self.rules.granule());
@@ -488,9 +503,11 @@ impl Pool {
     /// Installs the page that a growth got, and places the request that waits for it at its start.
     #[cold]
     pub(crate) fn commit_growth(&mut self, memory: DeviceMemory, fit: &Fit) -> Slice {
-        if memory.is_mapped() {
+        if !COMPLETE || memory.is_mapped() {
             self.note_device_allocation();
-            self.refusals.note_success(memory.size);
+            if COMPLETE {
+                self.refusals.note_success(memory.size);
+            }
         }
         let (_, slot) = self.add_page(memory, false);
         self.settle_in_new_page(slot, &memory, fit)

@@ -30,7 +30,8 @@ pub(super) enum State {
 ///
 /// Cells, so that an operation looks each of its pages up once and then reads and writes them as it likes.
 #[derive(Debug)]
-#[repr(C, align(64))]
+#[cfg_attr(feature = "complete", repr(C, align(64)))]
+#[cfg_attr(not(feature = "complete"), repr(C))]
 pub(crate) struct Page {
     // The first cache line is what becoming idle and becoming busy touch.
     pub(crate) memory: DeviceMemory,

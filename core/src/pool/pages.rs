@@ -8,6 +8,7 @@ use crate::canary::broken;
 use crate::device::DeviceMemory;
 use crate::error::Error;
 use crate::metadata::{Chunk, ChunkPlan, Chunked, HostMemory};
+use crate::parts::COMPLETE;
 use crate::sync::{AtomicPtr, Ordering};
 use core::cell::Cell;
 use core::ops::Index;
@@ -132,7 +133,7 @@ impl Pages {
     fn add_record(&mut self, memory: DeviceMemory, edge: u32, state: State) -> u32 {
         self.next_serial += 1;
         self.reserved += memory.size;
-        if !memory.is_mapped() {
+        if COMPLETE && !memory.is_mapped() {
             self.unmapped_count += 1;
             self.unmapped_bytes += memory.size;
         }
@@ -247,7 +248,7 @@ impl Pages {
         let memory = self.pages[index].memory;
         self.pages[index].state.set(State::Vacant);
         self.reserved -= memory.size;
-        if !memory.is_mapped() {
+        if COMPLETE && !memory.is_mapped() {
             self.note_mapped(memory.size);
         }
         self.vacant_count += 1;
@@ -271,6 +272,16 @@ impl Pages {
         debug_assert!(!self.pages[index].memory.is_mapped() && memory.is_mapped());
         self.note_mapped(memory.size);
         self.pages[index].memory = memory;
+    }
+
+    /// Whether memory of the device is one of the pages, and not on its way back.
+    pub(crate) fn hold(&self, memory: &DeviceMemory) -> bool {
+        self.pages.indices().map(|index| &self.pages[index]).any(|page| {
+            !page.is(State::Vacant)
+                && !page.is(State::Leaving)
+                && page.memory.handle == memory.handle
+                && page.memory.address == memory.address
+        })
     }
 
     // ---- mapping

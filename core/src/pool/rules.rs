@@ -11,6 +11,7 @@ use crate::device::MemoryType;
 use crate::error::Error;
 use crate::int::{align_down, align_up, granules_up, mask};
 use crate::ledger::Origin;
+use crate::parts::{COMPLETE, need_complete, part};
 use crate::slice::{Request, ResourceKind};
 use crate::slicer::PageKind;
 
@@ -132,9 +133,9 @@ impl Rules {
                 let max_alloc_size = max_alloc_size.min(limit);
                 let page = align_up(max_alloc_size, granule).unwrap_or(limit).max(granule);
                 let page = page.saturating_add(margin * granule).min(limit);
-                Kind::Exclusive(Exclusive { max_alloc_size, largest: (page / granule) as u32 })
+                Kind::Exclusive(Exclusive { max_alloc_size, largest: (page / granule) as u32, _part: part(c"kind")? })
             }
-            PoolType::Direct { reclaim_at } => Kind::Direct(Direct { reclaim_at, limit }),
+            PoolType::Direct { reclaim_at } => Kind::Direct(Direct { reclaim_at, limit, part: part(c"kind")? }),
         };
         let (mut accepted, mut near_page, largest) = match &kind {
             Kind::Sliced(sliced) => (sliced.accepted(), sliced.near_page(), sliced.largest_page()),
@@ -142,14 +143,19 @@ impl Rules {
             Kind::Direct(direct) => (Sizes::new(1, direct.limit), Sizes::NONE, direct.limit),
         };
         // A pool without room for a page refuses everything by itself.
-        if margin != 0 && largest != 0 {
+        if COMPLETE && margin != 0 && largest != 0 {
             let last = largest.checked_sub(margin * granule);
             (accepted, near_page) = (accepted.up_to(last), near_page.up_to(last));
+        }
+        let needs = options.kinds != PoolKinds::Both || options.dealloc_period.is_some() || options.min_pages != 0;
+        if needs || margin != 0 || options.near_page == NearPage::Always {
+            need_complete(c"pools")?;
         }
         let kinds = if cuts && !broken("kinds_share_pages") { options.kinds } else { PoolKinds::Both };
         let (mut optimal, mut near_optimal) = (accepted, near_page);
         match kinds {
             PoolKinds::Both => {}
+            _ if !COMPLETE => {}
             PoolKinds::Linear => (optimal, near_optimal) = (Sizes::NONE, Sizes::NONE),
             PoolKinds::Optimal => (accepted, near_page) = (Sizes::NONE, Sizes::NONE),
         }
@@ -226,7 +232,7 @@ impl Rules {
             ResourceKind::Linear => (self.accepted, self.near_page, PoolKinds::Optimal),
             ResourceKind::Optimal => (self.optimal, self.near_optimal, PoolKinds::Linear),
         };
-        if self.kinds == other {
+        if COMPLETE && self.kinds == other {
             return Error::NotSupported { what: c"kind" };
         }
         let near_page = if size > near_page.last() { near_page.last() } else { 0 };
@@ -269,7 +275,7 @@ impl Rules {
     /// Whether pages are cut: otherwise each holds one slice.
     #[inline(always)]
     pub(crate) fn cuts(&self) -> bool {
-        self.cut_mask != 0
+        !COMPLETE || self.cut_mask != 0
     }
 
     /// What pages are like for the slicer.

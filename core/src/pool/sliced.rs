@@ -5,6 +5,7 @@ use super::rules::Sizes;
 use super::{NearPage, PageGrowth, PoolOptions};
 use crate::error::Error;
 use crate::int::{align_down, align_up};
+use crate::parts::{COMPLETE, Part, part};
 use crate::sizes::block_size;
 
 /// Pages that grow have this part of what the pool holds...
@@ -48,6 +49,7 @@ pub(crate) struct Growth {
     step: u64,
     /// Whether pages double with their number.
     pub(crate) doubles: bool,
+    _part: Part,
 }
 
 impl Growth {
@@ -79,6 +81,22 @@ impl Growth {
     }
 }
 
+/// Bytes of as many whole pages as `cap` pays for. By halves: a division of 64 bits is a large function where the
+/// processor has none.
+fn whole_pages(cap: u64, page: u64) -> u64 {
+    let (mut paid, mut step) = (0, page);
+    while step != 0 && step <= cap - step.min(cap) {
+        step *= 2;
+    }
+    while step >= page && page != 0 {
+        if cap - paid >= step {
+            paid += step;
+        }
+        step /= 2;
+    }
+    paid
+}
+
 impl Sliced {
     /// The rules of `options` for pages of at most `limit` bytes, a multiple of the granule.
     pub(crate) fn try_new(
@@ -104,12 +122,16 @@ impl Sliced {
         if page > limit {
             return Err(refused);
         }
-        let growth = options.max_page_size.map(|largest| Growth {
-            max_page_size: align_down(largest, granule).min(limit).max(page),
-            limit: limit.min(align_down(cap, granule)),
-            step: align_down(page / GROWTH_STEP, granule).max(granule),
-            doubles: options.page_growth == PageGrowth::Doubling,
-        });
+        let growth = match options.max_page_size {
+            None => None,
+            Some(largest) => Some(Growth {
+                max_page_size: align_down(largest, granule).min(limit).max(page),
+                limit: limit.min(align_down(cap, granule)),
+                step: align_down(page / GROWTH_STEP, granule).max(granule),
+                doubles: options.page_growth == PageGrowth::Doubling,
+                _part: part(c"max_page_size")?,
+            }),
+        };
         let largest = growth.map_or(page, |growth| growth.limit);
         Ok(Self {
             page_size: page,
@@ -121,9 +143,11 @@ impl Sliced {
             },
             capacity: max_pool_size.map(|cap| match growth {
                 Some(_) => align_down(cap, granule),
+                None if !COMPLETE => whole_pages(cap, page),
                 None => cap.checked_div(page).unwrap_or(0) * page,
             }),
             takes_near_page: match options.near_page {
+                _ if !COMPLETE => false,
                 NearPage::WhenUncapped => max_pool_size.is_none(),
                 NearPage::Always => true,
                 NearPage::Never => false,
@@ -139,7 +163,7 @@ impl Sliced {
 
     /// The sizes that would leave less than a fifth of a page, if the pool takes those.
     pub(crate) fn near_page(&self) -> Sizes {
-        if !self.takes_near_page || self.page_size == 0 {
+        if !COMPLETE || !self.takes_near_page || self.page_size == 0 {
             return Sizes::NONE;
         }
         // rest * 5 < page, without overflow: the least rest that is too much is a fifth, rounded up.
@@ -199,6 +223,15 @@ mod tests {
         let none = sliced(1024, 1024, Some(16));
         assert_eq!((none.page_size, none.capacity, none.next_page(32, 0, 0)), (0, Some(0), None));
         assert!(accepts(&none, 8) && !accepts(&none, 0));
+    }
+
+    #[test]
+    fn whole_pages_are_counted_by_halves_as_by_division() {
+        for (cap, page) in
+            [(0, 1), (5, 7), (7, 7), (100, 7), (4096, 4096), (u64::MAX, 4096), (u64::MAX, u64::MAX), (9, 0)]
+        {
+            assert_eq!(whole_pages(cap, page), cap.checked_div(page).unwrap_or(0) * page, "{cap} {page}");
+        }
     }
 
     #[test]

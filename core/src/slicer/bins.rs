@@ -79,7 +79,8 @@ impl Bins {
     }
 
     /// The lowest class at or above `class`, which is not 0, that has a hole; 0 if none has.
-    #[inline(always)]
+    #[cfg_attr(feature = "complete", inline(always))]
+    #[cfg_attr(not(feature = "complete"), inline(never))]
     pub(crate) fn at_or_above(&self, class: u32) -> u32 {
         let word = (class / 64) as usize;
         let bit = class % 64;
@@ -114,7 +115,8 @@ impl Bins {
 
     /// Puts a hole into the list of its class: in front if it lies before the first, else at the end. That is O(1)
     /// and packs nearly as well as a sorted list.
-    #[inline(always)]
+    #[cfg_attr(feature = "complete", inline(always))]
+    #[cfg_attr(not(feature = "complete"), inline(never))]
     pub(crate) fn link(&mut self, nodes: &Nodes, hole: u32) {
         let node = &nodes[hole];
         let class = class_of(node.size.get());
@@ -134,7 +136,8 @@ impl Bins {
     }
 
     /// Takes a hole out of the list of its class.
-    #[inline(always)]
+    #[cfg_attr(feature = "complete", inline(always))]
+    #[cfg_attr(not(feature = "complete"), inline(never))]
     pub(crate) fn unlink(&mut self, nodes: &Nodes, node: &Node) {
         let class = class_of(node.size.get());
         let before = node.link_a.get();

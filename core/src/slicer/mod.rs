@@ -47,6 +47,7 @@ use crate::canary::broken;
 use crate::error::Error;
 use crate::int::mask;
 use crate::metadata::{Chunk, ChunkPlan, HostMemory};
+use crate::parts::COMPLETE;
 use crate::slots::{GENERATION_RETIRED, SliceId};
 use bins::{Bins, class_of};
 use nodes::{Kind, Node, Nodes, state};
@@ -111,8 +112,8 @@ impl Slicer {
     /// A slicer for pages of up to `largest` granules, whose handles carry `tag`.
     pub(crate) fn try_new(memory: HostMemory, largest: u32, pages: PageKind, tag: u16) -> Result<Self, Error> {
         let idle_bins = match pages {
-            PageKind::Unequal => Some(Bins::try_new(memory, largest)?),
-            PageKind::Equal | PageKind::Whole => None,
+            PageKind::Unequal if COMPLETE => Some(Bins::try_new(memory, largest)?),
+            _ => None,
         };
         Ok(Self {
             nodes: Nodes::try_new(memory)?,
@@ -343,7 +344,8 @@ impl Slicer {
     }
 
     /// Steps 1 and 2 of the search: a range in `bins` of at least `size` granules, 0 if there is none in sight.
-    #[inline(always)]
+    #[cfg_attr(feature = "complete", inline(always))]
+    #[cfg_attr(not(feature = "complete"), inline(never))]
     fn find(nodes: &Nodes, bins: &Bins, size: u32) -> u32 {
         let class = class_of(size);
         let first = bins.first(class);

@@ -5,6 +5,7 @@ use super::Slicer;
 use super::nodes::{Kind, state};
 use crate::error::Error;
 use crate::metadata::HostMemory;
+use crate::parts::COMPLETE;
 
 impl Slicer {
     /// Adds a page of `size` granules and returns its edge. Its memory is the new tail; what is left of the old tail
@@ -61,8 +62,8 @@ impl Slicer {
         }
         self.idle += 1;
         match &mut self.idle_bins {
-            Some(bins) => bins.link(&self.nodes, edge),
-            None => self.idle_size = self.nodes[edge].size.get(),
+            Some(bins) if COMPLETE => bins.link(&self.nodes, edge),
+            _ => self.idle_size = self.nodes[edge].size.get(),
         }
         self.changes = self.changes.wrapping_add(1);
     }
@@ -87,9 +88,9 @@ impl Slicer {
     fn leave_idle(&mut self, edge: u32) {
         self.idle -= 1;
         match &mut self.idle_bins {
-            Some(bins) => bins.unlink(&self.nodes, &self.nodes[edge]),
-            None if self.idle == 0 => self.idle_size = 0,
-            None => {}
+            Some(bins) if COMPLETE => bins.unlink(&self.nodes, &self.nodes[edge]),
+            _ if self.idle == 0 => self.idle_size = 0,
+            _ => {}
         }
     }
 

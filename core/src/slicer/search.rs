@@ -8,6 +8,7 @@ use super::nodes::Kind;
 use super::{Slicer, gap_in};
 use crate::canary::broken;
 use crate::int::mask;
+use crate::parts::COMPLETE;
 
 /// Entries of one list that are looked at before the lock is given up (or another page is taken).
 pub(crate) const SCAN_STEP: u32 = 64;
@@ -115,8 +116,8 @@ impl Slicer {
             return Some(scan);
         }
         let node = &self.nodes[scan.node];
-        let in_place =
-            !scan.idle && (scan.node == 0 || (node.is(Kind::Hole) && class_of(node.size.get()) == scan.class));
+        let in_place = !(COMPLETE && scan.idle)
+            && (scan.node == 0 || (node.is(Kind::Hole) && class_of(node.size.get()) == scan.class));
         let disturbed = scan.disturbed + 1;
         if disturbed > GIVE_UP {
             None
@@ -128,7 +129,7 @@ impl Slicer {
     }
 
     fn search(&self, size: u32, align_mask: u32, mut scan: Scan) -> Searched {
-        let fresh = || match scan.own_class {
+        let fresh = || match scan.own_class && COMPLETE {
             true => self.begin_scan_of_class(size, scan.budget),
             false => self.begin_scan(size, scan.budget),
         };
@@ -152,26 +153,33 @@ impl Slicer {
                     }
                     if let Some(gap) = gap_in(&self.nodes[scan.node], size, align_mask) {
                         let found = scan.node;
-                        return if scan.idle { Searched::Idle(found) } else { Searched::Found { hole: found, gap } };
+                        return if COMPLETE && scan.idle {
+                            Searched::Idle(found)
+                        } else {
+                            Searched::Found { hole: found, gap }
+                        };
                     }
                     scan.node = self.nodes[scan.node].link_b.get();
                     scan.budget = scan.budget.saturating_sub(1);
                     looked += 1;
                 }
-                if scan.own_class {
+                if COMPLETE && scan.own_class {
                     return Searched::Nothing;
                 }
                 scan.class = bins.at_or_above(scan.class + 1);
                 scan.node = bins.first(scan.class);
             }
-            if scan.own_class {
+            if COMPLETE && scan.own_class {
                 return Searched::Nothing;
             }
-            if scan.idle {
+            if COMPLETE && scan.idle {
                 return Searched::Nothing;
             }
             if gap_in(&self.nodes[self.tail], size, align_mask).is_some() {
                 return Searched::Tail;
+            }
+            if !COMPLETE {
+                return Searched::Nothing;
             }
             scan.idle = true;
             if let Some(idle) = &self.idle_bins {
@@ -183,7 +191,7 @@ impl Slicer {
 
     /// The lists that a search is in.
     fn bins_of(&self, scan: &Scan) -> Option<&Bins> {
-        if scan.idle { self.idle_bins.as_ref() } else { Some(&self.bins) }
+        if COMPLETE && scan.idle { self.idle_bins.as_ref() } else { Some(&self.bins) }
     }
 
     /// A free range of at least this many granules exists; 0 if nothing is free. O(1).
@@ -192,7 +200,7 @@ impl Slicer {
             let class = bins.highest();
             self.nodes[bins.first(class)].size.get() & mask(class != 0)
         };
-        let idle = self.idle_bins.as_ref().map_or(self.idle_size, first);
+        let idle = self.idle_bins.as_ref().filter(|_| COMPLETE).map_or(self.idle_size, first);
         first(&self.bins).max(self.nodes[self.tail].size.get()).max(idle)
     }
 
