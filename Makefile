@@ -9,7 +9,7 @@ BUILD := target/capi/$(if $(RUST_TARGET),$(RUST_TARGET)/)release
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 DEMO := target/demo
 
-.PHONY: all install uninstall demo test loom bench bench-all instructions bench-traces bless check canaries clean
+.PHONY: all install uninstall demo test loom bench bench-all instructions bench-traces bless check canaries clean firmware firmware-size
 
 all: $(BUILD)/libslicepool.a
 
@@ -95,6 +95,14 @@ check:
 # Builds that are broken on purpose; a test that does not notice one fails this.
 canaries:
 	tests/canaries.sh
+
+# Builds the programs for microcontrollers and runs them under qemu; what they take of flash and RAM.
+# Needs arm-none-eabi-gcc and qemu-system-arm.
+firmware:
+	$(MAKE) -C examples-c/firmware run
+
+firmware-size:
+	$(MAKE) --no-print-directory -C examples-c/firmware size
 
 clean:
 	$(CARGO) clean
