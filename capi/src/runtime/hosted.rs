@@ -67,16 +67,72 @@ mod aligned {
 #[global_allocator]
 static ALLOCATOR: CAllocator = CAllocator;
 
-/// Bytes of a page of the machine's memory; 4,096 where nothing says.
 #[cfg(feature = "buffers")]
-#[cold]
-pub(crate) fn page_size() -> u64 {
-    #[cfg(unix)]
-    // SAFETY: asks for a constant.
-    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    #[cfg(not(unix))]
-    let size = 0;
-    u64::try_from(size).ok().filter(|&size| size != 0).unwrap_or(4096)
+pub(crate) use machine::page_size;
+
+#[cfg(unix)]
+mod machine {
+    /// Bytes of a page of the machine's memory; 4,096 where nothing says.
+    #[cfg(feature = "buffers")]
+    #[cold]
+    pub(crate) fn page_size() -> u64 {
+        // SAFETY: asks for a constant.
+        let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+        u64::try_from(size).ok().filter(|&size| size != 0).unwrap_or(4096)
+    }
+
+    pub(super) fn yield_now() {
+        // SAFETY: takes no argument and cannot fail in a way that matters.
+        unsafe { libc::sched_yield() };
+    }
+
+    pub(super) fn sleep_a_little() {
+        // SAFETY: the time is valid; that it may be cut short does not matter.
+        unsafe { libc::nanosleep(&libc::timespec { tv_sec: 0, tv_nsec: 50_000 }, core::ptr::null_mut()) };
+    }
+}
+
+#[cfg(windows)]
+mod machine {
+    #[link(name = "kernel32")]
+    unsafe extern "system" {
+        fn SwitchToThread() -> i32;
+        fn Sleep(milliseconds: u32);
+    }
+
+    /// Bytes of a page of the machine's memory, which is the same wherever Windows runs.
+    #[cfg(feature = "buffers")]
+    pub(crate) fn page_size() -> u64 {
+        4096
+    }
+
+    pub(super) fn yield_now() {
+        // SAFETY: takes no argument and cannot fail in a way that matters.
+        unsafe { SwitchToThread() };
+    }
+
+    pub(super) fn sleep_a_little() {
+        // SAFETY: always defined.
+        unsafe { Sleep(1) };
+    }
+}
+
+#[cfg(not(any(unix, windows)))]
+mod machine {
+    /// Nothing says how many bytes a page of the machine's memory has.
+    #[cfg(feature = "buffers")]
+    pub(crate) fn page_size() -> u64 {
+        4096
+    }
+
+    /// Nothing is known of threads.
+    pub(super) fn yield_now() {
+        (0..100).for_each(|_| core::hint::spin_loop());
+    }
+
+    pub(super) fn sleep_a_little() {
+        yield_now();
+    }
 }
 
 /// Tries after which a waiting thread gives up the CPU, and after which it does so for longer: what it waits for is no lock
@@ -90,17 +146,11 @@ pub(crate) fn default_lock() -> LockKind {
         if attempt < TRIES_BEFORE_YIELD {
             return back_off(user_data, attempt);
         }
-        #[cfg(unix)]
-        // SAFETY: takes no argument and cannot fail in a way that matters.
-        unsafe {
-            if attempt < TRIES_BEFORE_SLEEP {
-                libc::sched_yield();
-            } else {
-                libc::nanosleep(&libc::timespec { tv_sec: 0, tv_nsec: 50_000 }, core::ptr::null_mut());
-            }
+        if attempt < TRIES_BEFORE_SLEEP {
+            machine::yield_now();
+        } else {
+            machine::sleep_a_little();
         }
-        #[cfg(not(unix))]
-        back_off(user_data, attempt);
     }
     // SAFETY: `wait` may be called by any thread, calls nothing of slicepool and does not unwind.
     unsafe { LockKind::spin_with(core::ptr::null_mut(), wait) }
