@@ -57,6 +57,7 @@ test:
 	$(CARGO) test --workspace
 	$(CARGO) test --release -p slicepool-core --test determinism
 	$(CARGO) test -p slicepool-core --features std --test thread_caches
+	$(CARGO) test -p slicepool-core --no-default-features --lib
 
 # Models of the buffer pools: what several threads do at once, in every order.
 loom:

@@ -48,8 +48,11 @@
 //!
 //! # Features
 //!
-//! None are on by default. `std`: [`BufferPool`]s can have a cache for every thread that uses them. `portable-atomic` takes atomics from that crate, for cores without compare-and-swap;
-//! `critical-section` makes it use the program's critical sections.
+//! - `complete`, on by default: everything an [`Allocator`] can do beside pools of equal pages of one kind of memory. For the
+//!   smallest firmware; whatever is asked for without it is refused with [`Error::NotSupported`], [`BufferPool`]s among it.
+//! - `std`: [`BufferPool`]s can have a cache for every thread that uses them.
+//! - `portable-atomic` takes atomics from that crate, for cores without compare-and-swap; `critical-section` makes it use the
+//!   program's critical sections.
 
 #![no_std]
 #![warn(missing_docs)]

@@ -48,7 +48,7 @@ impl Exclusive {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "complete"))]
 mod tests {
     use super::*;
     use crate::parts::part;

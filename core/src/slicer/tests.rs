@@ -121,6 +121,7 @@ fn a_search_that_is_disturbed_starts_again_with_longer_steps_and_finds_what_came
     assert_eq!(calls, 1, "198 holes in steps of 128");
 }
 
+#[cfg_attr(not(feature = "complete"), ignore = "needs a complete build")]
 #[test]
 fn a_search_that_is_disturbed_all_the_time_ends() {
     let (mut slicer, _) = full_of_holes(5000);

@@ -383,6 +383,7 @@ mod tests {
         slicer
     }
 
+    #[cfg_attr(not(feature = "complete"), ignore = "needs a complete build")]
     #[test]
     fn timelines_are_found_whatever_their_numbers_and_keep_what_they_have_completed() {
         let mut slicer = slicer(5000);
