@@ -1406,7 +1406,7 @@ typedef struct slicepool_allocator_config {
   slicepool_failure *failure;
   /** A name for reports, NUL-terminated UTF-8, of which SLICEPOOL_MAX_NAME bytes are kept; may be NULL. */
   const char *name;
-  /** Anything that the program wants to keep with the allocator: slicepool_allocator_user_data(). */
+  /** Anything that the program wants to keep with the allocator: slicepool_allocator_user_data_get(). */
   void *user_data;
   /** NULL. */
   void *reserved_pointer;
@@ -1954,7 +1954,8 @@ slicepool_result slicepool_user_data_set(slicepool_allocator *allocator,
  *
  * Threads: any. Cost: constant.
  */
-slicepool_result slicepool_allocator_user_data(slicepool_allocator *allocator, void **user_data);
+slicepool_result slicepool_allocator_user_data_get(slicepool_allocator *allocator,
+                                                   void **user_data);
 
 /* ------------------------------------------------------------------------------------------------------------------
  * Mapping and caches
@@ -2829,7 +2830,7 @@ typedef struct slicepool_buffer_pool_config {
   slicepool_failure *failure;
   /** A name for events, NUL-terminated UTF-8, of which SLICEPOOL_MAX_NAME bytes are kept; may be NULL. */
   const char *name;
-  /** Anything that the program wants to keep with the pool: slicepool_buffer_pool_user_data(). */
+  /** Anything that the program wants to keep with the pool: slicepool_buffer_pool_user_data_get(). */
   void *user_data;
 } slicepool_buffer_pool_config;
 
@@ -3257,8 +3258,8 @@ slicepool_result slicepool_buffer_pool_abandon(struct slicepool_buffer_pool *poo
  *
  * Threads: any. Cost: constant.
  */
-slicepool_result slicepool_buffer_pool_user_data(struct slicepool_buffer_pool *pool,
-                                                 void **user_data);
+slicepool_result slicepool_buffer_pool_user_data_get(struct slicepool_buffer_pool *pool,
+                                                     void **user_data);
 
 /* ------------------------------------------------------------------------------------------------------------------
  * Buffer caches: buffers that one thread keeps for itself

@@ -110,7 +110,7 @@ pub struct slicepool_allocator_config {
     pub failure: *mut slicepool_failure,
     /// A name for reports, NUL-terminated UTF-8, of which SLICEPOOL_MAX_NAME bytes are kept; may be NULL.
     pub name: *const c_char,
-    /// Anything that the program wants to keep with the allocator: slicepool_allocator_user_data().
+    /// Anything that the program wants to keep with the allocator: slicepool_allocator_user_data_get().
     pub user_data: *mut c_void,
     /// NULL.
     pub reserved_pointer: *mut c_void,

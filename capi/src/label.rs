@@ -136,7 +136,7 @@ pub unsafe extern "C" fn slicepool_user_data_set(
 ///
 /// Threads: any. Cost: constant.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn slicepool_allocator_user_data(
+pub unsafe extern "C" fn slicepool_allocator_user_data_get(
     allocator: *mut slicepool_allocator,
     user_data: *mut *mut c_void,
 ) -> slicepool_result {

@@ -91,8 +91,8 @@ static void null_in_calls_about_buffers(void) {
   INVALID(slicepool_buffer_pool_destroy(NULL, SLICEPOOL_DESTROY_FORCE, NULL));
   INVALID(slicepool_buffer_pool_abandon(NULL, 0));
   INVALID(slicepool_buffer_pool_abandon(NULL, SLICEPOOL_ABANDON_FORKED));
-  INVALID(slicepool_buffer_pool_user_data(NULL, &user_data));
-  INVALID(slicepool_buffer_pool_user_data(world.buffers, NULL));
+  INVALID(slicepool_buffer_pool_user_data_get(NULL, &user_data));
+  INVALID(slicepool_buffer_pool_user_data_get(world.buffers, NULL));
   INVALID(slicepool_buffer_cache_create(NULL, &cache));
   INVALID(slicepool_buffer_cache_create(world.buffers, NULL));
   INVALID(slicepool_buffer_cache_flush(NULL));
@@ -199,8 +199,8 @@ static void null_is_an_error_and_not_a_crash(void) {
   INVALID(slicepool_adopt(world.allocator, 0, NULL, &failure));
   INVALID(slicepool_adopt(NULL, 0, NULL, NULL));
   INVALID(slicepool_prefill(NULL, 0, 1, NULL));
-  INVALID(slicepool_allocator_user_data(NULL, &user_data));
-  INVALID(slicepool_allocator_user_data(world.allocator, NULL));
+  INVALID(slicepool_allocator_user_data_get(NULL, &user_data));
+  INVALID(slicepool_allocator_user_data_get(world.allocator, NULL));
 
   INVALID(slicepool_allocate(NULL, &request, &slice));
   INVALID(slicepool_allocate(world.allocator, NULL, &slice));

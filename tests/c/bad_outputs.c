@@ -459,7 +459,7 @@ static void out_parameters_are_untouched_by_a_call_that_fails(void) {
   UNTOUCHED(slicepool_would_grow(world.allocator, &too_large, &out.flag), 0, SLICEPOOL_ERROR_TOO_LARGE);
   UNTOUCHED(slicepool_map(world.allocator, world.slice.id, &out.pointer, NULL), 0, SLICEPOOL_ERROR_NOT_SUPPORTED);
   UNTOUCHED(slicepool_name_get(world.allocator, 12345, out.text, sizeof out.text), 0, SLICEPOOL_ERROR_FOREIGN_HANDLE);
-  UNTOUCHED(slicepool_allocator_user_data(NULL, &out.pointer), 0, SLICEPOOL_ERROR_INVALID_ARGUMENT);
+  UNTOUCHED(slicepool_allocator_user_data_get(NULL, &out.pointer), 0, SLICEPOOL_ERROR_INVALID_ARGUMENT);
   UNTOUCHED(slicepool_type_statistics_get(world.allocator, 1, &out.figures), sizeof out.figures,
             SLICEPOOL_ERROR_INVALID_ARGUMENT);
   UNTOUCHED(slicepool_heap_statistics_get(world.allocator, 1, &out.figures, NULL), sizeof out.figures,
@@ -509,7 +509,7 @@ static void out_parameters_are_untouched_by_a_call_that_fails(void) {
             SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY);
   UNTOUCHED(slicepool_buffer_pool_create_in(NULL, NULL, block, 3000, &out.buffers), 0,
             SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY);
-  UNTOUCHED(slicepool_buffer_pool_user_data(NULL, &out.pointer), 0, SLICEPOOL_ERROR_INVALID_ARGUMENT);
+  UNTOUCHED(slicepool_buffer_pool_user_data_get(NULL, &out.pointer), 0, SLICEPOOL_ERROR_INVALID_ARGUMENT);
   UNTOUCHED(slicepool_buffer_cache_create(closed, &out.cache), 0, SLICEPOOL_ERROR_CLOSED);
   const uint32_t buffer_size = sizeof out.buffer;
   UNTOUCHED(slicepool_buffer_acquire(world.buffers, world.cache, 1, 4, &out.buffer, NULL), buffer_size,
@@ -661,7 +661,7 @@ static void plain_out_parameters_and_arrays_may_end_at_inaccessible_memory(void)
   OK(slicepool_memblock_size(NULL, 0, 0, number));
   CHECK_EQ(*number, 256 * MIB);
   void **pointer = before_the_wall(sizeof *pointer);
-  OK(slicepool_allocator_user_data(world.allocator, pointer));
+  OK(slicepool_allocator_user_data_get(world.allocator, pointer));
   CHECK(*pointer == NULL);
   slicepool_pool_options *pools = before_the_wall(2 * sizeof *pools);
   pools[0].struct_size = sizeof *pools;
@@ -697,7 +697,7 @@ static void plain_out_parameters_and_arrays_may_end_at_inaccessible_memory(void)
   slicepool_buffer_pool **pool = before_the_wall(sizeof *pool);
   slicepool_buffer_cache **cache = before_the_wall(sizeof *cache);
   OK(slicepool_buffer_pool_create(NULL, buffers, pool));
-  OK(slicepool_buffer_pool_user_data(*pool, pointer));
+  OK(slicepool_buffer_pool_user_data_get(*pool, pointer));
   OK(slicepool_buffer_cache_create(*pool, cache));
   OK(slicepool_buffer_cache_destroy(*cache));
   /* As many regions as fit, whatever version their struct is of. */

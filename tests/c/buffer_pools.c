@@ -328,7 +328,7 @@ static void a_pool_lives_in_blocks_of_the_program(void) {
   OK(slicepool_buffer_pool_create_in(NULL, &config, books + 1, BOOKS, &pool));
   CHECK((unsigned char *)pool > books && (unsigned char *)pool < books + BOOKS);
   void *user_data = NULL;
-  OK(slicepool_buffer_pool_user_data(pool, &user_data));
+  OK(slicepool_buffer_pool_user_data_get(pool, &user_data));
   CHECK(user_data == &config);
   slicepool_buffer_cache *cache = create_cache(pool);
   CHECK((unsigned char *)cache > books && (unsigned char *)cache < books + BOOKS);

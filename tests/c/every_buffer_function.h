@@ -138,10 +138,10 @@ static void call_slicepool_buffer_pool_create_in(struct site *site) {
   end_buffers(pool);
 }
 
-static void call_slicepool_buffer_pool_user_data(struct site *site) {
+static void call_slicepool_buffer_pool_user_data_get(struct site *site) {
   const struct called called = called_by(site);
   void *user_data = site;
-  OK(slicepool_buffer_pool_user_data(called.pool, &user_data));
+  OK(slicepool_buffer_pool_user_data_get(called.pool, &user_data));
   CHECK(user_data == NULL);
   done_with(called);
 }

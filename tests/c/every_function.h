@@ -380,9 +380,9 @@ static void call_slicepool_user_data_set(struct site *site) {
   OK(slicepool_user_data_set(site->allocator, site->id, NULL));
 }
 
-static void call_slicepool_allocator_user_data(struct site *site) {
+static void call_slicepool_allocator_user_data_get(struct site *site) {
   void *user_data = site;
-  OK(slicepool_allocator_user_data(site->allocator, &user_data));
+  OK(slicepool_allocator_user_data_get(site->allocator, &user_data));
   CHECK(user_data == NULL);
 }
 
@@ -593,7 +593,7 @@ static const struct {
   FUNCTION(slicepool_name_set),
   FUNCTION(slicepool_name_get),
   FUNCTION(slicepool_user_data_set),
-  FUNCTION(slicepool_allocator_user_data),
+  FUNCTION(slicepool_allocator_user_data_get),
   FUNCTION(slicepool_map),
   FUNCTION(slicepool_unmap),
   FUNCTION(slicepool_flush),
@@ -665,7 +665,7 @@ static const struct {
   FUNCTION(slicepool_buffer_pool_destroy),
   FUNCTION(slicepool_buffer_pool_regions),
   FUNCTION(slicepool_buffer_pool_statistics_get),
-  FUNCTION(slicepool_buffer_pool_user_data),
+  FUNCTION(slicepool_buffer_pool_user_data_get),
   FUNCTION(slicepool_buffer_release),
   FUNCTION(slicepool_sizeof_buffer),
   FUNCTION(slicepool_sizeof_buffer_class_statistics),

@@ -307,7 +307,7 @@ static void an_allocator_has_a_name_and_a_pointer(void) {
     }
     OK(result);
     void *user_data = &failure;
-    OK(slicepool_allocator_user_data(allocator, &user_data));
+    OK(slicepool_allocator_user_data_get(allocator, &user_data));
     CHECK(user_data == config.user_data);
     static char report[16384];
     uint64_t needed = 0;

@@ -70,7 +70,7 @@ pub struct slicepool_buffer_pool_config {
     pub failure: *mut slicepool_failure,
     /// A name for events, NUL-terminated UTF-8, of which SLICEPOOL_MAX_NAME bytes are kept; may be NULL.
     pub name: *const c_char,
-    /// Anything that the program wants to keep with the pool: slicepool_buffer_pool_user_data().
+    /// Anything that the program wants to keep with the pool: slicepool_buffer_pool_user_data_get().
     pub user_data: *mut c_void,
 }
 

@@ -287,7 +287,7 @@ pub unsafe extern "C" fn slicepool_buffer_pool_abandon(
 ///
 /// Threads: any. Cost: constant.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn slicepool_buffer_pool_user_data(
+pub unsafe extern "C" fn slicepool_buffer_pool_user_data_get(
     pool: *mut slicepool_buffer_pool,
     user_data: *mut *mut c_void,
 ) -> slicepool_result {
