@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{env, fs};
 
-/// A C program whose tests are named on its command line (`tests/c/check.h`), and how it is built.
+/// A C or C++ program whose tests are named on its command line (`tests/c/check.h`), and how it is built.
 #[derive(Clone, Copy, Debug)]
 pub struct Suite {
     source: &'static str,
@@ -28,7 +28,8 @@ impl Suite {
 
     /// Compiles the program and returns its path.
     pub fn program(&self, flags: &[&str]) -> PathBuf {
-        let flags: Vec<_> = STRICT.iter().chain(&["-std=c11"]).chain(flags).copied().collect();
+        let standard = if self.source.ends_with(".cpp") { "-std=c++17" } else { "-std=c11" };
+        let flags: Vec<_> = STRICT.iter().chain(&[standard]).chain(flags).copied().collect();
         compile(self.source, &library(self.profile), self.link, &flags)
     }
 
