@@ -84,7 +84,7 @@ class reports {
 
 /* A config with one pool of equal pages. The array of pools has to live as long as the config is used. */
 inline slicepool_allocator_config config_of(const slicepool_pool_options &pool) {
-  auto config = slicepool::config();
+  auto config = slicepool::allocator_config();
   config.pools = &pool;
   config.pool_count = 1;
   return config;
