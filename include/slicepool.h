@@ -54,6 +54,9 @@
  * VERSIONS. Compare SLICEPOOL_VERSION_NUMBER with slicepool_version(). Structs grow at their end only, and codes are
  * never reused; both sides may be older or newer than the other.
  *
+ * PARTS. Everything here is there unless the library was built without it, for small firmware: what is missing then is
+ * refused with SLICEPOOL_ERROR_NOT_SUPPORTED, or by the linker. docs/firmware.md tells what can be left out.
+ *
  * ABORTING. The library never ends the process, short of a bug inside it.
  *
  * SECTIONS, in this order:
@@ -186,9 +189,9 @@ uint32_t slicepool_version(void);
 #define SLICEPOOL_ERROR_TOO_MANY_SLICES (-16)
 
 /**
- * All buffers of the class are out or in caches. Releasing one helps; and if slicepool_failure.pending is not 0, so
- * may trying again after the caches' owners have used them: each has been told to give back what it holds of the
- * class.
+ * All buffers of the class are out or in caches, or just being taken from the device. Releasing one helps. If
+ * slicepool_failure.in_flight is not 0, so may trying again; and if `pending` is not 0, trying again after the caches'
+ * owners have used them: each has been told to give back what it holds of the class.
  */
 #define SLICEPOOL_ERROR_EXHAUSTED (-17)
 
@@ -230,7 +233,7 @@ typedef int32_t slicepool_result;
 
 /**
  * Details of a failure. Written only when a call fails that was given one; fields that say nothing about the
- * failure at hand are 0.
+ * failure at hand are 0. One whose `result` was 0 before, and still is, was not written to.
  */
 typedef struct slicepool_failure {
   /** sizeof(slicepool_failure), set by the caller. */
@@ -769,7 +772,10 @@ typedef struct slicepool_host {
   uint32_t reserved;
   /** First argument of every function. */
   void *user_data;
-  /** Memory for bookkeeping; never called with a lock held. Default: the C library's. Both or neither. */
+  /**
+   * Memory for bookkeeping; never called with a lock held. Both or neither. Default: the C library's; without an
+   * operating system there is none.
+   */
   slicepool_host_allocate_fn allocate;
   /** See `allocate`. */
   slicepool_host_deallocate_fn deallocate;

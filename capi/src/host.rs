@@ -35,7 +35,8 @@ pub struct slicepool_host {
     pub reserved: u32,
     /// First argument of every function.
     pub user_data: *mut c_void,
-    /// Memory for bookkeeping; never called with a lock held. Default: the C library's. Both or neither.
+    /// Memory for bookkeeping; never called with a lock held. Both or neither. Default: the C library's; without an
+    /// operating system there is none.
     pub allocate: slicepool_host_allocate_fn,
     /// See `allocate`.
     pub deallocate: slicepool_host_deallocate_fn,

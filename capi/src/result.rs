@@ -47,9 +47,9 @@ pub const SLICEPOOL_ERROR_POOLS_IN_USE: i32 = -15;
 /// All slots of a pool are taken: there are 13.6 million for its slices and the holes between them, and 16.7 million
 /// for the buffers of a class.
 pub const SLICEPOOL_ERROR_TOO_MANY_SLICES: i32 = -16;
-/// All buffers of the class are out or in caches. Releasing one helps; and if slicepool_failure.pending is not 0, so
-/// may trying again after the caches' owners have used them: each has been told to give back what it holds of the
-/// class.
+/// All buffers of the class are out or in caches, or just being taken from the device. Releasing one helps. If
+/// slicepool_failure.in_flight is not 0, so may trying again; and if `pending` is not 0, trying again after the caches'
+/// owners have used them: each has been told to give back what it holds of the class.
 pub const SLICEPOOL_ERROR_EXHAUSTED: i32 = -17;
 /// The request is larger than the buffers of the largest class.
 pub const SLICEPOOL_ERROR_OVERSIZED: i32 = -18;
@@ -76,7 +76,7 @@ pub const SLICEPOOL_DEVICE_FAULT_DUPLICATE: u32 = 5;
 pub const SLICEPOOL_DEVICE_FAULT_REFUSED: u32 = 6;
 
 /// Details of a failure. Written only when a call fails that was given one; fields that say nothing about the
-/// failure at hand are 0.
+/// failure at hand are 0. One whose `result` was 0 before, and still is, was not written to.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct slicepool_failure {

@@ -1,22 +1,13 @@
-// Uses the installed library from C++: a space, and the C++ header where it is installed.
-#include <slicepool.h>
-
-#if defined(__has_include)
-#if __has_include(<slicepool.hpp>)
+// Uses the installed library from C++: a slice that frees itself.
 #include <slicepool.hpp>
-#endif
-#endif
 
 #include <iostream>
 
 int main() {
-  slicepool_space_config config = SLICEPOOL_SPACE_CONFIG_INIT;
-  slicepool_space *space = nullptr;
-  config.size = 4096;
-
   if (slicepool_version() != SLICEPOOL_VERSION_NUMBER) return 1;
-  if (slicepool_space_create(&config, &space) != SLICEPOOL_OK) return 2;
-  if (slicepool_space_destroy(space) != SLICEPOOL_OK) return 3;
+  slicepool::Allocator allocator(slicepool::host_memory{});
+  const slicepool::Slice slice = allocator.allocate(4096);
+  if (slice.size() < 4096 || slice.mapped() == nullptr) return 2;
   std::cout << "works in C++\n";
   return 0;
 }
