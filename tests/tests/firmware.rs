@@ -1,7 +1,7 @@
 //! The library without an operating system: programs for a Cortex-M4F and a Cortex-M0 are built by
 //! examples-c/firmware/Makefile and run by qemu; what they take of flash and RAM has limits.
 
-use slicepool_tests::{has_tool, root, run_any, skip};
+use slicepool_tests::{has_target, has_tool, root, run_any};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -28,17 +28,6 @@ fn can_build() -> bool {
         && has_tool("qemu-system-arm", "qemu-system-arm")
         && has_tool("make", "make")
         && TARGETS.iter().all(|target| has_target(target))
-}
-
-fn has_target(target: &str) -> bool {
-    let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-    let output = Command::new(rustc).args(["--print", "target-libdir", "--target", target]).output();
-    let dir = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default();
-    let found = !dir.is_empty() && Path::new(&dir).is_dir();
-    if !found {
-        skip(&format!("the target is missing; rustup target add {target}"));
-    }
-    found
 }
 
 fn build() -> PathBuf {
