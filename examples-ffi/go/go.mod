@@ -1,0 +1,3 @@
+module slicepool.example
+
+go 1.19
