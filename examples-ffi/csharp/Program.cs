@@ -14,6 +14,8 @@ sealed class HeapDevice : IDevice
     public int Taken, Returned;
     /// Checks set these: what to throw instead.
     public volatile Exception AllocateFails, DeallocateFails;
+    /// Runs before a page goes back; may throw, too.
+    public volatile Action BeforeDeallocate = () => {};
 
     public Page Allocate(ulong size, ulong alignment)
     {
@@ -38,6 +40,7 @@ sealed class HeapDevice : IDevice
         {
             throw DeallocateFails;
         }
+        BeforeDeallocate();
         IntPtr piece;
         lock (pages)
         {
@@ -64,6 +67,7 @@ static class Program
             Check("errors carry code and details", ErrorsCarryDetails);
             Check("an exception of the device reaches the caller", DeviceThrows);
             Check("a page that is refused can be given back later", RefusedPages);
+            Check("a device may use its allocator", NestedCalls);
             Check("four threads allocate and free", FourThreads);
             return 0;
         }
@@ -180,6 +184,32 @@ static class Program
         device.DeallocateFails = null;
         allocator.Close();
         Expect(device.Taken == 1 && device.Returned == 1, "the page went back after all");
+    }
+
+    /// A call from within a callback fails after an earlier callback has, whose exception must stay.
+    static void NestedCalls()
+    {
+        const ulong large = 64 << 20; // bytes; no two lie in one page
+        var device = new HeapDevice();
+        var allocator = new Allocator(device);
+        ulong one = allocator.Allocate(large).Id, other = allocator.Allocate(large).Id;
+        allocator.Free(one);
+        allocator.Free(other);
+        var lost = new Exception("lost");
+        var calls = 0;
+        device.BeforeDeallocate = () =>
+        {
+            calls++;
+            if (calls == 1)
+            {
+                throw lost;
+            }
+            Expect(Failing(allocator.Close).Code == Code.Busy, "no allocator is closed from within a callback");
+        };
+        Expect(Failing(() => allocator.Trim()).InnerException == lost && calls > 1, "the first exception stays");
+        device.BeforeDeallocate = () => {};
+        allocator.Close();
+        Expect(device.Taken == device.Returned, "every page came and went");
     }
 
     /// Slices are stamped with their ids: were two to overlap, a stamp would be gone. Pages come and go all the time, so

@@ -169,7 +169,7 @@ func refusedPages() error {
 	if err != nil {
 		return err
 	}
-	device.deallocateFails = errLost
+	device.deallocateFails = func() error { return errLost }
 	errs := first(
 		allocator.Free(slice.ID),
 		expect(errors.Is(allocator.Trim(0), errLost), "trimmed"),
@@ -205,7 +205,44 @@ func nestedCalls() error {
 		expect(errors.Is(outer, errLost) && !errors.Is(outer, errInner), "outer: %v", outer),
 		expect(errors.Is(closed, slicepool.Busy), "closed from within: %v", closed),
 		allocator.Close(),
+		nestedTrims(),
 	)
+}
+
+// nestedTrims has a call from within a callback fail after an earlier callback has, whose error must stay.
+func nestedTrims() error {
+	const large = 64 << 20 // bytes; no two lie in one page
+	device := newMappings()
+	allocator, err := slicepool.New(device, 0)
+	if err != nil {
+		return err
+	}
+	one, err := allocator.Allocate(large, 0)
+	if err != nil {
+		return err
+	}
+	other, err := allocator.Allocate(large, 0)
+	if err != nil {
+		return err
+	}
+	calls := 0
+	var closed error
+	device.deallocateFails = func() error {
+		calls++
+		if calls == 1 {
+			return errLost
+		}
+		closed = allocator.Close()
+		return nil
+	}
+	errs := first(
+		allocator.Free(one.ID),
+		allocator.Free(other.ID),
+		expect(errors.Is(allocator.Trim(0), errLost), "trimmed"),
+		expect(calls > 1 && errors.Is(closed, slicepool.Busy), "closed from within: %v", closed),
+	)
+	device.deallocateFails = nil
+	return first(errs, allocator.Close(), expect(device.returned == device.taken, "a page is missing"))
 }
 
 // fourThreads keeps slices of four threads stamped with their IDs: were two to overlap, a stamp would be gone. Trimming

@@ -17,7 +17,7 @@ type mappings struct {
 	returned int
 	// Tests set these: what to fail with instead.
 	allocateFails   func() error
-	deallocateFails error
+	deallocateFails func() error // nil: it does not
 }
 
 func newMappings() *mappings { return &mappings{pages: map[uint64][]byte{}} }
@@ -46,7 +46,9 @@ func (m *mappings) Allocate(request slicepool.PageRequest) (slicepool.Page, erro
 
 func (m *mappings) Deallocate(page slicepool.Page) error {
 	if m.deallocateFails != nil {
-		return m.deallocateFails
+		if err := m.deallocateFails(); err != nil {
+			return err
+		}
 	}
 	m.mutex.Lock()
 	defer m.mutex.Unlock()

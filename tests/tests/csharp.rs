@@ -11,6 +11,7 @@ const CHECKS: &[&str] = &[
     "errors carry code and details",
     "an exception of the device reaches the caller",
     "a page that is refused can be given back later",
+    "a device may use its allocator",
     "four threads allocate and free",
 ];
 
