@@ -51,6 +51,14 @@ pub(crate) type Table = HashTable<Entry, HostMemory>;
 /// the old one is empty long before the new one is full.
 const MOVES_PER_CHANGE: usize = 8;
 
+/// Why no entry could be promised.
+pub(crate) enum NoRoom {
+    /// Some entries have moved to the table that is there; ask again. Perhaps the emptied table, to be dropped.
+    Moved(Option<Table>),
+    /// A new table is needed, with room for so many entries: see [`Ledger::make_table`].
+    NeedsTable(usize),
+}
+
 pub(crate) struct Ledger {
     table: Table,
     /// The smaller table that is being emptied, and the next bucket to look at.
@@ -234,21 +242,29 @@ impl Ledger {
         self.old.as_ref().map_or(0, |(old, _)| old.len())
     }
 
-    /// Sets an entry aside, so that [`Ledger::enter`] cannot fail. If there is no room: the capacity that a new table
-    /// should have, to be got by [`Ledger::make_table`] outside the lock.
+    /// Sets an entry aside, so that [`Ledger::enter`] cannot fail. If there is no room: what to do outside the lock before
+    /// asking again.
     #[cold]
     #[inline(never)]
-    pub(crate) fn promise(&mut self) -> Result<(), usize> {
+    pub(crate) fn promise(&mut self) -> Result<(), NoRoom> {
         // Capacity counts what can be inserted without a rehash, which places of removed entries may not allow.
         let room = self.table.capacity() - self.table.len();
-        let owed = self.old_entries() + self.promised;
-        if room <= owed {
-            let entries = self.table.len() + owed + 1;
-            // Enough changes fit in for the present table to be emptied before the new one is full.
-            return Err((entries * 2).max(entries + self.table.num_buckets() / (MOVES_PER_CHANGE / 2)));
+        if room > self.old_entries() + self.promised {
+            self.promised += 1;
+            return Ok(());
         }
-        self.promised += 1;
-        Ok(())
+        // What is in the old table has room in the new one as if it were promised.
+        if self.old.is_some() {
+            Err(NoRoom::Moved(self.move_some()))
+        } else {
+            Err(NoRoom::NeedsTable(self.wanted_capacity()))
+        }
+    }
+
+    /// What a new table has room for: enough changes for the present one to be emptied before the new one is full.
+    fn wanted_capacity(&self) -> usize {
+        let entries = self.table.len() + self.old_entries() + self.promised + 1;
+        (entries * 2).max(entries + self.table.num_buckets() / (MOVES_PER_CHANGE / 2))
     }
 
     /// An empty table with room for `capacity` entries.
@@ -263,12 +279,12 @@ impl Ledger {
     }
 
     /// Makes `table` the one that new entries go to. Hands back a table to drop outside the lock: `table` itself if
-    /// another thread was faster.
+    /// another thread was faster, or if it is too small by now.
     #[cold]
     #[inline(never)]
     pub(crate) fn install(&mut self, table: Table) -> Option<Table> {
-        let needed = self.table.len() + self.old_entries() + self.promised;
-        if self.old_entries() != 0 || table.capacity() <= needed {
+        let too_small = !broken("table_too_small") && table.capacity() < self.wanted_capacity();
+        if self.old_entries() != 0 || too_small {
             return Some(table);
         }
         let emptied = self.old.take().map(|(old, _)| old);
@@ -346,6 +362,8 @@ impl Ledger {
         for _ in 0..MOVES_PER_CHANGE {
             if let Ok(bucket) = old.get_bucket_entry(*next) {
                 let (entry, _) = bucket.remove();
+                // Room for all of the old table was there when this one took its place.
+                debug_assert!(self.table.capacity() > self.table.len());
                 self.table.insert_unique(entry.hash(), entry, Entry::hash);
             }
             *next += 1;
@@ -365,9 +383,13 @@ mod tests {
     use super::*;
 
     fn enter(ledger: &mut Ledger, handle: u64) -> bool {
-        while let Err(capacity) = ledger.promise() {
-            let table = Ledger::make_table(HostMemory::global(), capacity).unwrap();
-            ledger.install(table);
+        let mut tries = 0;
+        while let Err(no_room) = ledger.promise() {
+            if let NoRoom::NeedsTable(capacity) = no_room {
+                drop(ledger.install(Ledger::make_table(HostMemory::global(), capacity).unwrap()));
+            }
+            tries += 1;
+            assert!(tries < 1000, "there is never room");
         }
         ledger.enter(&DeviceMemory::new(handle)).0
     }
@@ -411,6 +433,22 @@ mod tests {
         ledger.begin_leaving(&DeviceMemory::new(7));
         ledger.end_leaving(&DeviceMemory::new(7), false);
         assert!(!enter(&mut ledger, 7));
+    }
+
+    /// Two threads want a table; the slower one has its own when the faster one's is nearly full, and it is hardly larger
+    /// than what there is.
+    #[test]
+    fn a_table_that_was_asked_for_long_ago_never_leaves_the_ledger_without_room() {
+        for entries in 0..400 {
+            for late in 1..12 {
+                let mut ledger = Ledger::try_new(HostMemory::global(), Account::new(None, None), 1, &[]).unwrap();
+                (0..entries).for_each(|handle| assert!(enter(&mut ledger, handle)));
+                let stale = Ledger::make_table(HostMemory::global(), ledger.wanted_capacity()).unwrap();
+                (0..entries * late / 8).for_each(|handle| assert!(enter(&mut ledger, 1_000 + handle)));
+                drop(ledger.install(stale));
+                (0..500).for_each(|handle| assert!(enter(&mut ledger, 10_000 + handle), "{entries} {late}"));
+            }
+        }
     }
 
     #[test]

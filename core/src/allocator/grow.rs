@@ -6,7 +6,7 @@ use crate::canary::broken;
 use crate::device::{Device, DeviceError, DeviceMemory, Heap, HeapBudget, PageRequest};
 use crate::error::{DeviceFault, Error};
 use crate::event::EventKind;
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, NoRoom};
 use crate::pool::{Fit, LEAST_HALF, Pool, PoolKinds};
 use crate::slice::{Request, Slice};
 use crate::sync::{Guard, Ordering};
@@ -324,9 +324,16 @@ impl<D: Device> Allocator<D> {
     #[cold]
     fn promise_ledger_entry(&self) -> Result<(), Error> {
         loop {
-            let Err(capacity) = self.ledger.lock().promise() else { return Ok(()) };
-            let table = Ledger::make_table(self.options.memory, capacity)?;
-            let unneeded = self.ledger.lock().install(table);
+            // A statement of its own: the lock ends with it.
+            let promised = self.ledger.lock().promise();
+            let unneeded = match promised {
+                Ok(()) => return Ok(()),
+                Err(NoRoom::Moved(emptied)) => emptied,
+                Err(NoRoom::NeedsTable(capacity)) => {
+                    let table = Ledger::make_table(self.options.memory, capacity)?;
+                    self.ledger.lock().install(table)
+                }
+            };
             drop(unneeded);
         }
     }
