@@ -1,6 +1,6 @@
 //! The C programs again under tools that see what the programs themselves cannot.
 
-use slicepool_tests::{Suite, compiler, has_tool, run, scratch, skip};
+use slicepool_tests::{Link, STRICT, Suite, compile, compiler, has_tool, library, root, run, scratch, skip};
 use std::path::Path;
 use std::process::{self, Command};
 use std::sync::OnceLock;
@@ -80,6 +80,28 @@ programs! { run_under_valgrind:
     valgrind_finds_nothing_in_buffer_reentrancy "tests/c/buffer_reentrancy.c",
     valgrind_finds_nothing_in_reentrancy "tests/c/reentrancy.c",
     valgrind_finds_nothing_in_reentrancy_memory "tests/c/reentrancy_memory.c",
+}
+
+/// The examples that a reader may copy, in C and C++.
+#[test]
+fn valgrind_finds_nothing_in_the_examples() {
+    if !has_tool("valgrind", "valgrind") {
+        return;
+    }
+    for folder in ["examples-c", "examples-cpp"] {
+        for entry in fs::read_dir(root().join(folder)).expect("the folder is there") {
+            let name = entry.expect("it can be read").file_name().to_string_lossy().into_owned();
+            let standard = match name.rsplit_once('.') {
+                Some((_, "c")) => "-std=c11",
+                Some((_, "cpp")) => "-std=c++17",
+                _ => continue,
+            };
+            let flags = [STRICT, &[standard]].concat();
+            let program = compile(&format!("{folder}/{name}"), &library("dev"), Link::Static, &flags);
+            let arguments = ["--quiet", "--error-exitcode=99", "--leak-check=full", program.to_str().expect("a path")];
+            run(Path::new("valgrind"), &arguments, Duration::from_secs(300));
+        }
+    }
 }
 
 const SANITIZE: &[&str] = &["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"];
