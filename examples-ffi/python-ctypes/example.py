@@ -124,6 +124,27 @@ def a_device_may_use_its_allocator():
         outer = raised(Lost, allocator.allocate, 4096)
         expect(str(outer) == "outer" and str(inner[0]) == "inner", outer, inner)
         expect(inner[1].code == native.BUSY, "closed from within:", inner[1])
+    calls_within_forget_nothing()
+
+
+def calls_within_forget_nothing():
+    """A call from within a callback fails after an earlier callback has, whose exception must stay."""
+    device = Mappings()
+    with Allocator(device) as allocator:
+        # No two lie in one page.
+        for slice in [allocator.allocate(64 << 20) for _ in range(2)]:
+            slice.free()
+        closed = []
+
+        def deallocate():
+            device.before_deallocate = lambda: closed.append(raised(Error, allocator.close))
+            raise Lost("first")
+
+        device.before_deallocate = deallocate
+        raised(Lost, allocator.trim)
+        expect(closed and closed[0].code == native.BUSY, "closed from within:", closed)
+        device.before_deallocate = lambda: None
+    expect(device.taken == device.returned, device.taken, device.returned)
 
 
 def four_threads_allocate_and_free():
