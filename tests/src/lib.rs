@@ -2,10 +2,10 @@
 //!
 //! Nothing here guesses a path: the library is where Cargo says it is, the compiler is the one the `cc` crate finds.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use std::{env, fs, process, thread};
 
@@ -117,7 +117,8 @@ pub fn compiler(cpp: bool) -> Command {
 /// Compiles one C or C++ file of the repository into a program and returns its path. The same file with the same
 /// flags is compiled once per process.
 pub fn compile(source: &str, library: &Library, link: Link, flags: &[&str]) -> PathBuf {
-    static COMPILED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+    /// One of these for each program: others are compiled meanwhile.
+    static COMPILED: Mutex<BTreeMap<PathBuf, Arc<OnceLock<()>>>> = Mutex::new(BTreeMap::new());
     let path = root().join(source);
     let stem = path.file_stem().expect("a file name").to_string_lossy().into_owned();
     let profile = library.archive.parent().map(|dir| dir.strip_prefix(root().join("target")).unwrap_or(dir));
@@ -125,14 +126,16 @@ pub fn compile(source: &str, library: &Library, link: Link, flags: &[&str]) -> P
     let flag_words = flags.iter().filter(|flag| !STRICT.contains(flag)).map(|flag| (*flag).to_owned());
     let name = words.chain(flag_words).fold(format!("{stem}-{link:?}"), |name, word| format!("{name}-{word}"));
     let program = scratch().join(name.replace(['/', '=', ','], "_"));
-    let mut compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
-    if compiled.contains(&program) {
-        return program;
-    }
+    let compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner).entry(program.clone()).or_default().clone();
+    compiled.get_or_init(|| compile_to(&program, &path, library, link, flags));
+    program
+}
+
+fn compile_to(program: &Path, source: &Path, library: &Library, link: Link, flags: &[&str]) {
     // Another test run may be using the program of that name.
     let fresh = program.with_extension(format!("{}.new", process::id()));
-    let mut command = compiler(source.ends_with(".cpp"));
-    command.arg(&path).arg("-I").arg(root().join("include")).args(flags).arg("-g").arg("-o").arg(&fresh);
+    let mut command = compiler(source.extension().is_some_and(|extension| extension == "cpp"));
+    command.arg(source).arg("-I").arg(root().join("include")).args(flags).arg("-g").arg("-o").arg(&fresh);
     match link {
         Link::Static => {
             command.arg(&library.archive);
@@ -150,10 +153,8 @@ pub fn compile(source: &str, library: &Library, link: Link, flags: &[&str]) -> P
     command.args(["-lpthread", "-ldl"]);
     let output = command.output().expect("the C compiler runs");
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{source} does not compile:\n{text}");
-    fs::rename(&fresh, &program).expect("the scratch directory is writable");
-    compiled.insert(program.clone());
-    program
+    assert!(output.status.success(), "{} does not compile:\n{text}", source.display());
+    fs::rename(&fresh, program).expect("the scratch directory is writable");
 }
 
 fn soname_base() -> &'static str {
