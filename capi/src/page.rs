@@ -56,8 +56,9 @@ pub struct slicepool_device_memory {
 }
 
 /// Takes a page from the device. Fills in `memory` and answers SLICEPOOL_OK, or answers
-/// SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY or SLICEPOOL_ERROR_DEVICE_FAILED. Anything else counts as the latter. One request
-/// may call it several times: after either refusal smaller pages and other memory types are tried.
+/// SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY or SLICEPOOL_ERROR_DEVICE_FAILED. Anything else counts as the latter.
+///
+/// One request may call it several times: after either refusal smaller pages and other memory types are tried.
 pub type slicepool_device_allocate_fn = Option<
     unsafe extern "C" fn(
         user_data: *mut c_void,
