@@ -29,6 +29,10 @@
  * A buffer pool gives each thread a cache of its own, which goes back when the thread ends, whether that is before or
  * after the pool is destroyed.
  *
+ * FORKS. A forked child that goes on, or ends by exit(), first calls try_abandon(SLICEPOOL_ABANDON_FORKED) of every
+ * Allocator and BufferPool of its parent's; otherwise it ends by _exit(). What is abandoned takes its caches, slices and
+ * buffers with it.
+ *
  * EXCEPTIONS OF A DEVICE end at its callback, which answers SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY for std::bad_alloc and
  * SLICEPOOL_ERROR_DEVICE_FAILED for all others. If the call of this header that needed the callback then fails with
  * that, it throws the exception itself again; a try_ form holds it in failure::exception(). Callbacks run on the thread

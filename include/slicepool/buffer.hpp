@@ -71,6 +71,7 @@ class Buffer {
  private:
   friend class BufferPool;
   friend class BufferCache;
+  friend class buffer_memory_resource;
   Buffer(detail::link<slicepool_buffer_pool> owner, const slicepool_buffer &buffer) noexcept
       : owner_(owner), buffer_(buffer) {}
 

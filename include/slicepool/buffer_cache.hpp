@@ -47,15 +47,27 @@ inline slicepool_buffer_cache *take_out(cell &of, cache_record &record) noexcept
   return std::exchange(record.cache, nullptr);
 }
 
-/* The cell that this thread is giving a cache back to: it must not wait for itself. */
-inline thread_local cell *giving_back_to = nullptr;
+/* What this thread is giving caches back to, one within a callback of the other: it must not wait for itself. */
+struct giving_back {
+  const cell *to;
+  const giving_back *outer;
+};
+inline thread_local const giving_back *innermost = nullptr;
+
+inline bool is_giving_back_to(const cell &of) noexcept {
+  for (const giving_back *at = innermost; at != nullptr; at = at->outer) {
+    if (at->to == &of) return true;
+  }
+  return false;
+}
 
 /* Does something with the cache of a record that the pool must not go away during. */
 template <class Use>
 slicepool_result use_cache(cell &of, Use &&use) noexcept {
-  cell *const outer = std::exchange(giving_back_to, &of);
+  const giving_back here{&of, innermost};
+  innermost = &here;
   const slicepool_result code = use();
-  giving_back_to = outer;
+  innermost = here.outer;
   const std::lock_guard<std::mutex> lock(of.mutex);
   of.giving_back--;
   of.given_back.notify_all();
@@ -64,6 +76,7 @@ slicepool_result use_cache(cell &of, Use &&use) noexcept {
 
 inline slicepool_result give_back(cache_record &record) noexcept {
   cell &of = *record.of;
+  if (of.left_behind.load(std::memory_order_relaxed)) return SLICEPOOL_OK;
   slicepool_buffer_cache *cache = nullptr;
   {
     const std::lock_guard<std::mutex> lock(of.mutex);
@@ -84,6 +97,7 @@ inline slicepool_result give_back(cache_record &record) noexcept {
 
 inline slicepool_result flush(cache_record &record) noexcept {
   cell &of = *record.of;
+  if (of.left_behind.load(std::memory_order_relaxed)) return SLICEPOOL_OK;
   {
     const std::lock_guard<std::mutex> lock(of.mutex);
     if (record.cache == nullptr) return SLICEPOOL_OK;
@@ -97,7 +111,7 @@ inline void give_back_all(cell &of) noexcept {
   std::unique_lock<std::mutex> lock(of.mutex);
   of.caches_generation.fetch_add(1, std::memory_order_release);
   for (;;) {
-    if (giving_back_to != &of) of.given_back.wait(lock, [&] { return of.giving_back == 0; });
+    if (!is_giving_back_to(of)) of.given_back.wait(lock, [&] { return of.giving_back == 0; });
     if (of.records == nullptr) return;
     cache_record &record = *of.records;
     slicepool_buffer_cache *const cache = take_out(of, record);

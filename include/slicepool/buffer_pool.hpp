@@ -86,7 +86,7 @@ class BufferPool {
     return pool;
   }
 
-  /** slicepool_buffer_pool_destroy(), after giving back all caches. Otherwise everything is as before if that fails. */
+  /** slicepool_buffer_pool_destroy(), after giving back all caches: those are gone also if it fails. */
   result<void> try_destroy(std::uint32_t flags = 0) noexcept {
     slicepool_buffer_pool *const pool = get();
     if (pool == nullptr) return link_.gone();
@@ -248,6 +248,8 @@ class BufferPool {
     detail::retire(*link_.of);
     link_ = {};
   }
+
+  friend class buffer_memory_resource;
 
   detail::link<slicepool_buffer_pool> link_;
 };

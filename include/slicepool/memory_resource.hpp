@@ -120,7 +120,7 @@ class memory_resource final : public std::pmr::memory_resource {
   void release() noexcept {
     slicepool_allocator *const allocator = link_.object();
     handles_.take_all([&](std::uint64_t id) {
-      if (allocator != nullptr) slicepool_free(allocator, id);
+      if (allocator != nullptr) detail::free_at_last("slicepool::memory_resource", allocator, id);
     });
   }
 
@@ -150,8 +150,8 @@ class memory_resource final : public std::pmr::memory_resource {
     slicepool_allocator *const allocator = link_.object();
     if (allocator == nullptr) return;
     const std::uint64_t id = handles_.take(memory);
-    const slicepool_result code = id == 0 ? SLICEPOOL_ERROR_FOREIGN_HANDLE : slicepool_free(allocator, id);
-    if (code != SLICEPOOL_OK) detail::report("slicepool::memory_resource", failure(code));
+    if (id != 0) return detail::free_at_last("slicepool::memory_resource", allocator, id);
+    detail::report("slicepool::memory_resource", failure(SLICEPOOL_ERROR_FOREIGN_HANDLE));
   }
 
   bool do_is_equal(const std::pmr::memory_resource &other) const noexcept override { return this == &other; }
@@ -169,10 +169,11 @@ class memory_resource final : public std::pmr::memory_resource {
 class buffer_memory_resource final : public std::pmr::memory_resource {
  public:
   /**
-   * @param pool   borrowed, and not moved meanwhile
+   * @param pool   borrowed; may be moved meanwhile
    * @param flags  SLICEPOOL_BUFFER_ flags
    */
-  explicit buffer_memory_resource(BufferPool &pool, std::uint32_t flags = 0) noexcept : pool_(pool), flags_(flags) {}
+  explicit buffer_memory_resource(BufferPool &pool, std::uint32_t flags = 0) noexcept
+      : link_(pool.link_), flags_(flags) {}
 
   ~buffer_memory_resource() override { release(); }
   buffer_memory_resource(const buffer_memory_resource &) = delete;
@@ -180,14 +181,16 @@ class buffer_memory_resource final : public std::pmr::memory_resource {
 
   /** Gives back everything that has not been given back. Nobody may be using it any more. */
   void release() noexcept {
-    handles_.take_all([&](std::uint64_t id) { static_cast<void>(slicepool_buffer_release(pool_.get(), nullptr, id)); });
+    handles_.take_all([&](std::uint64_t id) { give_back(id); });
   }
 
  private:
   void *do_allocate(std::size_t bytes, std::size_t alignment) override {
     Buffer buffer;
     void *const memory = detail::aligned_memory(bytes, alignment, buffer, [&](std::size_t size, std::size_t, Buffer &to) {
-      result<Buffer> got = pool_.try_acquire(size, flags_);
+      slicepool_buffer_pool *const pool = link_.object();
+      if (pool == nullptr) return false;
+      result<Buffer> got = Buffer::acquire(link_, detail::cache_of_thread(*link_.of, pool), size, flags_);
       if (got) to = std::move(*got);
       return to.mapped() != nullptr;
     });
@@ -197,13 +200,20 @@ class buffer_memory_resource final : public std::pmr::memory_resource {
   }
 
   void do_deallocate(void *memory, std::size_t, std::size_t) override {
-    result<Buffer> buffer = pool_.try_own(handles_.take(memory));
-    if (!buffer) detail::report("slicepool::buffer_memory_resource", buffer.error());
+    give_back(handles_.take(memory));
+  }
+
+  void give_back(std::uint64_t id) noexcept {
+    slicepool_buffer_pool *const pool = link_.object();
+    if (pool == nullptr) return;
+    const slicepool_result code = id == 0 ? SLICEPOOL_ERROR_FOREIGN_HANDLE
+                                          : slicepool_buffer_release(pool, detail::cache_of_thread(*link_.of, pool), id);
+    if (code != SLICEPOOL_OK) detail::report("slicepool::buffer_memory_resource", failure(code));
   }
 
   bool do_is_equal(const std::pmr::memory_resource &other) const noexcept override { return this == &other; }
 
-  BufferPool &pool_;
+  detail::link<slicepool_buffer_pool> link_;
   std::uint32_t flags_;
   detail::handles_by_address handles_;
 };

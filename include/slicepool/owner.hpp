@@ -23,6 +23,8 @@ struct cache_record;
  */
 struct cell {
   std::atomic<std::uint64_t> generation{1};
+  /* In a forked child: the owner was the parent's, whose threads may have held anything. Nothing here is touched any more. */
+  std::atomic<bool> left_behind{false};
   void *object = nullptr;
   kept_device device{};
   cell *next_free = nullptr;
@@ -39,14 +41,22 @@ struct cell {
   cache_record *records = nullptr;
 };
 
-/* Cells that nobody uses. Initialised before anything runs and never destroyed, since owners may have static lifetime. */
+/*
+ * Cells that nobody uses. Initialised before anything runs and never destroyed, since owners may have static lifetime. In a
+ * forked child a thread that is not there may have the lock for ever, so nobody waits for it for ever: a cell more or less
+ * does not matter.
+ */
 struct unused_cells {
   std::atomic_flag locked = ATOMIC_FLAG_INIT;
   cell *first = nullptr;
-  std::uint32_t count = 0;
+  std::atomic<std::uint32_t> count{0};
 
-  void lock() noexcept {
-    while (locked.test_and_set(std::memory_order_acquire)) std::this_thread::yield();
+  bool try_lock() noexcept {
+    for (int tries = 0; tries < 10000; tries++) {
+      if (!locked.test_and_set(std::memory_order_acquire)) return true;
+      std::this_thread::yield();
+    }
+    return false;
   }
   void unlock() noexcept { locked.clear(std::memory_order_release); }
 };
@@ -55,15 +65,16 @@ inline unused_cells cells;
 
 /* NULL if there is no host memory. */
 inline cell *take_cell(void *object, kept_device device) noexcept {
-  cells.lock();
-  cell *taken = cells.first;
-  if (taken != nullptr) cells.first = taken->next_free;
-  const std::uint32_t index = taken == nullptr ? cells.count++ : taken->index;
-  cells.unlock();
+  cell *taken = nullptr;
+  if (cells.try_lock()) {
+    taken = cells.first;
+    if (taken != nullptr) cells.first = taken->next_free;
+    cells.unlock();
+  }
   if (taken == nullptr) {
     taken = new (std::nothrow) cell;
     if (taken == nullptr) return nullptr;
-    taken->index = index;
+    taken->index = cells.count.fetch_add(1, std::memory_order_relaxed);
   }
   taken->object = object;
   taken->device = device;
@@ -75,14 +86,15 @@ inline void retire(cell &of) noexcept {
   of.object = nullptr;
   of.generation.fetch_add(1, std::memory_order_release);
   of.device.drop();
-  cells.lock();
+  if (!cells.try_lock()) return;
   of.next_free = cells.first;
   cells.first = &of;
   cells.unlock();
 }
 
-/* The same in a forked child, where a lock may never be given up and the device is the parent's. */
+/* The same in a forked child, where a lock may never be given up, and the device and all caches are the parent's. */
 inline void leave_behind(cell &of) noexcept {
+  of.left_behind.store(true, std::memory_order_relaxed);
   of.object = nullptr;
   of.generation.fetch_add(1, std::memory_order_release);
 }

@@ -15,6 +15,17 @@
 namespace slicepool {
 inline namespace SLICEPOOL_UNITS {
 
+namespace detail {
+/* Frees a slice of which nobody can be told any more: a failure goes to the failure handler. */
+inline void free_at_last(const char *where, slicepool_allocator *allocator, std::uint64_t id) noexcept {
+  const slicepool_result code = slicepool_free(allocator, id);
+  if (code == SLICEPOOL_OK) return;
+  report(where, failure(code));
+  /* The margin is mended now, and the slice still there. */
+  if (code == SLICEPOOL_ERROR_MARGIN_DAMAGED) slicepool_free(allocator, id);
+}
+}  // namespace detail
+
 /** A slice that the CPU sees as long as this lives: made by Slice::map(). Destroy it before its slice is freed. */
 class Mapping {
  public:
@@ -92,12 +103,7 @@ class Slice {
     if (slice_.id == 0) return;
     slicepool_allocator *const allocator = owner_.object();
     const std::uint64_t id = release();
-    if (allocator == nullptr) return;
-    const slicepool_result code = slicepool_free(allocator, id);
-    if (code == SLICEPOOL_OK) return;
-    detail::report("slicepool::Slice", failure(code));
-    /* The margin is mended now, and the slice still there. */
-    if (code == SLICEPOOL_ERROR_MARGIN_DAMAGED) slicepool_free(allocator, id);
+    if (allocator != nullptr) detail::free_at_last("slicepool::Slice", allocator, id);
   }
 
   /** slicepool_free(): like reset(), but tells failures; the slice is still owned then. */

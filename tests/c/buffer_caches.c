@@ -150,6 +150,40 @@ static void caches_end_before_or_after_their_pool_is_closed(void) {
   }
 }
 
+static slicepool_buffer_cache *cache_in_use;
+static uint32_t refused;
+
+static void destroy_the_cache_in_use(struct mock_device *device) {
+  (void)device;
+  CHECK_RESULT(slicepool_buffer_cache_destroy(cache_in_use), SLICEPOOL_ERROR_BUSY);
+  refused++;
+}
+
+static void a_cache_is_busy_in_callbacks_of_its_own_calls(void) {
+  enum { RELEASE_LAST, RELEASE_UNTRACKED, FLUSH, KINDS };
+  for (int kind = 0; kind < KINDS; kind++) {
+    struct mock_device device;
+    mock_init(&device);
+    const slicepool_buffer_pool_config config = one_class(64, 8);
+    slicepool_buffer_pool *pool =
+        create_buffers_over(&device, kind == RELEASE_LAST ? without_caches(config) : config);
+    cache_in_use = create_cache(pool);
+    slicepool_buffer buffer = acquire_flagged(pool, cache_in_use, kind == RELEASE_UNTRACKED ? 100 : 1,
+                                              SLICEPOOL_BUFFER_UNTRACKED);
+    if (kind == FLUSH) release(pool, cache_in_use, buffer);
+    if (kind != RELEASE_UNTRACKED) OK(slicepool_buffer_pool_close(pool));
+    refused = 0;
+    device.in_deallocate = destroy_the_cache_in_use;
+    if (kind == FLUSH) OK(slicepool_buffer_cache_flush(cache_in_use));
+    else release(pool, cache_in_use, buffer);
+    device.in_deallocate = NULL;
+    CHECK_EQ(refused, 1);
+    OK(slicepool_buffer_cache_destroy(cache_in_use));
+    end_buffers(pool);
+    mock_end(&device);
+  }
+}
+
 static const struct test tests[] = {
   TEST(capacities_follow_the_config),
   TEST(a_full_cache_spills_its_newer_half_and_an_empty_one_gets_half_of_what_it_holds),
@@ -157,6 +191,7 @@ static const struct test tests[] = {
   TEST(a_flush_gives_everything_back_of_all_classes),
   TEST(who_finds_nothing_is_told_of_caches_and_has_them_give_way),
   TEST(caches_end_before_or_after_their_pool_is_closed),
+  TEST(a_cache_is_busy_in_callbacks_of_its_own_calls),
 };
 
 TEST_MAIN(tests)

@@ -1,7 +1,9 @@
 /* Memory resources under containers of the standard library. */
 #include "heap.hpp"
 
+#include <cstring>
 #include <map>
+#include <memory>
 #include <memory_resource>
 #include <string>
 #include <thread>
@@ -207,6 +209,47 @@ static void requests_of_a_resource_are_like_the_one_it_was_given() {
   CHECK(allocator.pool_statistics(0).slices == 0 && allocator.pool_statistics(1).slices == 1);
 }
 
+static void a_block_that_was_written_beyond_its_end_is_reported_and_freed() {
+  auto config = allocator_config();
+  config.debug_margin = 64;
+  Allocator allocator(host_memory{}, config);
+  memory_resource resource(allocator);
+  for (const bool by_release : {false, true}) {
+    reports told;
+    void *const memory = resource.allocate(1000, 8);
+    /* The compiler would see that it is wrong. */
+    char *const volatile end = static_cast<char *>(memory) + 1024;
+    std::memset(end, 1, 8);
+    if (by_release) {
+      resource.release();
+    } else {
+      resource.deallocate(memory, 1000, 8);
+    }
+    CHECK_EQ(told.count(), 1);
+    CHECK_RESULT(told.last().code(), SLICEPOOL_ERROR_MARGIN_DAMAGED);
+    CHECK_EQ(allocator.statistics().slices, 0);
+  }
+}
+
+static void what_is_given_back_after_the_pool_has_gone_is_no_failure() {
+  counts counted;
+  reports told;
+  auto pool = std::make_unique<BufferPool>(heap(counted));
+  buffer_memory_resource resource(*pool);
+  void *const memory = resource.allocate(1000, 8);
+  pool.reset();
+  CHECK_EQ(told.count(), 1); /* of the buffer that was out */
+  BufferPool next{heap(counted)}; /* perhaps in the same place */
+  resource.deallocate(memory, 1000, 8);
+  resource.release();
+  CHECK_EQ(told.count(), 1);
+  try {
+    static_cast<void>(resource.allocate(1000, 8));
+    FAIL("memory of a pool that has gone");
+  } catch (const std::bad_alloc &) {
+  }
+}
+
 static const struct test tests[] = {
     TEST(containers_live_in_slices),
     TEST(four_threads_share_a_resource),
@@ -215,6 +258,8 @@ static const struct test tests[] = {
     TEST(a_resource_frees_what_was_not_given_back),
     TEST(containers_live_in_buffers),
     TEST(requests_of_a_resource_are_like_the_one_it_was_given),
+    TEST(a_block_that_was_written_beyond_its_end_is_reported_and_freed),
+    TEST(what_is_given_back_after_the_pool_has_gone_is_no_failure),
 };
 
 TEST_MAIN(tests)

@@ -367,6 +367,85 @@ static void a_device_may_use_the_pool_while_a_thread_gives_its_cache_back() {
   at = nullptr;
 }
 
+/* What a child does with the pool of its parent: it abandons it, uses one of its own, and ends by exit(). */
+struct inherited {
+  BufferPool &pool;
+  std::vector<char> &block; /* of the books; empty if they are elsewhere */
+};
+
+static void abandon_and_exit(void *argument) {
+  inherited &from = *static_cast<inherited *>(argument);
+  OK(from.pool.try_abandon(SLICEPOOL_ABANDON_FORKED).code());
+  /* The block is the caller's again. */
+  std::fill(from.block.begin(), from.block.end(), '\xEE');
+  flush_thread_caches();
+  BufferPool own(host_memory{}, of_one_class(16));
+  own.acquire(1000).reset();
+  CHECK_EQ(own.statistics().caches, 1);
+}
+
+static void a_forked_child_abandons_pools_that_its_thread_had_caches_of() {
+  for (const bool in_block : {false, true}) {
+    counts counted;
+    std::vector<char> block(in_block ? 100000 : 0);
+    BufferPool pool = in_block ? BufferPool::create_in(block.data(), block.size(), heap(counted), of_one_class(64, 4))
+                               : BufferPool(heap(counted), of_one_class(64, 4));
+    BufferCache cache = pool.cache();
+    cache.acquire(1000).reset();
+    pool.acquire(1000).reset();
+    /* Its cache may be going back at the fork. */
+    std::atomic<bool> over{false};
+    std::thread other([&] {
+      while (!over) {
+        pool.acquire(1000).reset();
+        flush_thread_caches();
+      }
+    });
+    inherited from{pool, block};
+    for (std::uint64_t round = 0; round < rounds(400) + 10; round++) run_in_child("the child", 20, abandon_and_exit, &from);
+    over = true;
+    other.join();
+  }
+}
+
+/* A device whose next deallocate() does something besides. */
+class obliging : public heap {
+ public:
+  obliging(counts &at, std::function<void()> *next) : heap(at), next_(next) {}
+  void deallocate(const slicepool_device_memory &memory) {
+    heap::deallocate(memory);
+    if (*next_) std::exchange(*next_, nullptr)();
+  }
+
+ private:
+  std::function<void()> *next_;
+};
+
+static void a_pool_is_not_destroyed_in_a_callback_of_its_own_whichever_way_that_is_reached() {
+  for (const bool by_way_of_another : {false, true}) {
+    counts counted;
+    std::function<void()> of_one, of_other;
+    BufferPool one(obliging(counted, &of_one), of_one_class(8)), other(obliging(counted, &of_other), of_one_class(8));
+    one.acquire(1).reset();
+    other.acquire(1).reset();
+    OK(one.try_close().code());
+    OK(other.try_close().code());
+    slicepool_result code = SLICEPOOL_OK;
+    const auto destroy_one = [&] { code = one.try_destroy().code(); };
+    if (by_way_of_another) {
+      of_other = destroy_one;
+      of_one = [&] { other.flush_thread_cache(); };
+    } else {
+      of_one = destroy_one;
+    }
+    one.flush_thread_cache();
+    CHECK_RESULT(code, SLICEPOOL_ERROR_BUSY);
+    OK(one.try_destroy().code());
+    OK(other.try_destroy().code());
+    CHECK_EQ(counted.pages, 0);
+  }
+}
+
 static const struct test tests[] = {
     TEST(a_thread_keeps_what_it_releases_until_it_ends),
     TEST(a_pool_may_go_before_its_threads),
@@ -380,6 +459,8 @@ static const struct test tests[] = {
     TEST(threads_have_no_caches_where_they_are_not_wanted),
     TEST(a_closed_pool_gives_its_memory_back_when_its_threads_end),
     TEST(a_device_may_use_the_pool_while_a_thread_gives_its_cache_back),
+    TEST(a_forked_child_abandons_pools_that_its_thread_had_caches_of),
+    TEST(a_pool_is_not_destroyed_in_a_callback_of_its_own_whichever_way_that_is_reached),
 };
 
 TEST_MAIN(tests)

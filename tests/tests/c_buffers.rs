@@ -45,6 +45,7 @@ mod caches {
         a_flush_gives_everything_back_of_all_classes,
         who_finds_nothing_is_told_of_caches_and_has_them_give_way,
         caches_end_before_or_after_their_pool_is_closed,
+        a_cache_is_busy_in_callbacks_of_its_own_calls,
     }
 }
 

@@ -195,6 +195,8 @@ pub unsafe extern "C" fn slicepool_buffer_release(
     unsafe {
         if let (Some(own), Some(id)) = (cache.as_ref(), BufferId::from_raw(id)) {
             if own.is_of(pool) {
+                // The last buffer of a closed pool, and one that belongs to no class, lead to the device.
+                let _call = own.enter();
                 return match own.inner().release_raw(id) {
                     Ok(()) => SLICEPOOL_OK,
                     Err(error) => finish(Err(error.into())),
