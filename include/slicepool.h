@@ -71,6 +71,7 @@
  *     Pools
  *     Budgets: limits that allocators share
  *     Allocator
+ *     Requests
  *     Slices
  *     Names and user data
  *     Mapping and caches
@@ -1601,31 +1602,8 @@ slicepool_result slicepool_config_pools(const struct slicepool_allocator_config 
 uint32_t slicepool_sizeof_allocator_config(void);
 
 /* ------------------------------------------------------------------------------------------------------------------
- * Slices
+ * Requests
  * ------------------------------------------------------------------------------------------------------------------ */
-
-/*
- * @code
- * slicepool_failure failure = SLICEPOOL_FAILURE_INIT;
- * slicepool_request request = SLICEPOOL_REQUEST_INIT;
- * slicepool_slice slice = SLICEPOOL_SLICE_INIT;
- * slicepool_result result;
- * request.size = 100000;
- * request.alignment = 4096;
- * request.name = "vertices";
- * request.failure = &failure;
- * result = slicepool_allocate(allocator, &request, &slice);
- * if (result != SLICEPOOL_OK) {
- *   printf("%s: %llu bytes, device code %d\n", slicepool_result_string(result), (unsigned long long)failure.size,
- *          (int)failure.device_code);
- *   return 1;
- * }
- * // Bind it: [slice.offset, slice.offset + slice.size) of the memory slice.memory. Keep slice.id.
- * if (slice.offset % 4096 != 0) return 2;
- * if (slicepool_free(allocator, slice.id) != SLICEPOOL_OK) return 3;
- * if (slicepool_free(allocator, slice.id) != SLICEPOOL_ERROR_STALE_HANDLE) return 4; // a handle is good once
- * @endcode
- */
 
 /** Only the pool of the request's `pool` may serve it. */
 #define SLICEPOOL_REQUEST_IN_POOL 1
@@ -1725,6 +1703,36 @@ typedef struct slicepool_request {
   slicepool_failure *failure;
 } slicepool_request;
 
+/** sizeof(slicepool_request) as the library sees it, for bindings. */
+uint32_t slicepool_sizeof_request(void);
+
+/* ------------------------------------------------------------------------------------------------------------------
+ * Slices
+ * ------------------------------------------------------------------------------------------------------------------ */
+
+/*
+ * @code
+ * slicepool_failure failure = SLICEPOOL_FAILURE_INIT;
+ * slicepool_request request = SLICEPOOL_REQUEST_INIT;
+ * slicepool_slice slice = SLICEPOOL_SLICE_INIT;
+ * slicepool_result result;
+ * request.size = 100000;
+ * request.alignment = 4096;
+ * request.name = "vertices";
+ * request.failure = &failure;
+ * result = slicepool_allocate(allocator, &request, &slice);
+ * if (result != SLICEPOOL_OK) {
+ *   printf("%s: %llu bytes, device code %d\n", slicepool_result_string(result), (unsigned long long)failure.size,
+ *          (int)failure.device_code);
+ *   return 1;
+ * }
+ * // Bind it: [slice.offset, slice.offset + slice.size) of the memory slice.memory. Keep slice.id.
+ * if (slice.offset % 4096 != 0) return 2;
+ * if (slicepool_free(allocator, slice.id) != SLICEPOOL_OK) return 3;
+ * if (slicepool_free(allocator, slice.id) != SLICEPOOL_ERROR_STALE_HANDLE) return 4; // a handle is good once
+ * @endcode
+ */
+
 /**
  * A piece of a page: [offset, offset + size) of the device memory named `memory`. Copy it freely; only `id` is ever
  * trusted.
@@ -1777,7 +1785,7 @@ typedef struct slicepool_slice {
  * calling thread.
  */
 slicepool_result slicepool_allocate(slicepool_allocator *allocator,
-                                    const struct slicepool_request *request,
+                                    const slicepool_request *request,
                                     struct slicepool_slice *slice);
 
 /**
@@ -1795,7 +1803,7 @@ slicepool_result slicepool_allocate(slicepool_allocator *allocator,
  * Threads: any; others see the slices come one by one. Cost: that of the single calls, and two host allocations.
  */
 slicepool_result slicepool_allocate_many(slicepool_allocator *allocator,
-                                         const struct slicepool_request *requests,
+                                         const slicepool_request *requests,
                                          uint32_t count,
                                          struct slicepool_slice *slices);
 
@@ -1872,7 +1880,7 @@ slicepool_result slicepool_try_resize(slicepool_allocator *allocator,
  * Threads: any. Cost: at most one look at every free range that could hold the request.
  */
 slicepool_result slicepool_would_fit(slicepool_allocator *allocator,
-                                     const struct slicepool_request *request,
+                                     const slicepool_request *request,
                                      uint32_t *would_fit);
 
 /**
@@ -1885,7 +1893,7 @@ slicepool_result slicepool_would_fit(slicepool_allocator *allocator,
  * Threads: any. Cost: as slicepool_would_fit().
  */
 slicepool_result slicepool_would_grow(slicepool_allocator *allocator,
-                                      const struct slicepool_request *request,
+                                      const slicepool_request *request,
                                       uint32_t *would_grow);
 
 /**
@@ -1897,9 +1905,6 @@ slicepool_result slicepool_would_grow(slicepool_allocator *allocator,
  * Threads: any. Cost: a walk through one size class of each pool.
  */
 slicepool_result slicepool_largest_free(slicepool_allocator *allocator, uint64_t *largest_free);
-
-/** sizeof(slicepool_request) as the library sees it, for bindings. */
-uint32_t slicepool_sizeof_request(void);
 
 /** sizeof(slicepool_slice) as the library sees it, for bindings. */
 uint32_t slicepool_sizeof_slice(void);

@@ -32,6 +32,8 @@ pub mod budget;
 
 pub mod allocator;
 
+pub mod request;
+
 pub mod slice;
 
 pub mod label;

@@ -10,6 +10,9 @@ use std::time::{Duration, Instant};
 use std::{env, fs, process, thread};
 
 mod header;
+#[path = "../../capi/naming.rs"]
+#[allow(dead_code)] // The rest is for the build script.
+mod naming;
 mod suite;
 
 pub use header::{Header, Struct, header};
@@ -143,7 +146,7 @@ fn compile_to(program: &Path, source: &Path, library: &Library, link: Link, flag
         Link::Shared => {
             // Consumers find it by its SONAME, so that name has to exist.
             let dir = library.shared.parent().expect("a file in a directory");
-            let link = dir.join(format!("{}.{}", soname_base(), version_suffix()));
+            let link = dir.join(runtime_name());
             let file = library.shared.file_name().expect("a file in a directory");
             let _ = std::os::unix::fs::symlink(file, link);
             command.arg(&library.shared).arg(format!("-Wl,-rpath,{}", dir.display()));
@@ -157,15 +160,27 @@ fn compile_to(program: &Path, source: &Path, library: &Library, link: Link, flag
     fs::rename(&fresh, program).expect("the scratch directory is writable");
 }
 
-fn soname_base() -> &'static str {
-    "libslicepool.so"
+/// The name by which programs look for the shared library.
+pub fn runtime_name() -> String {
+    naming::runtime_name("linux", env!("CARGO_PKG_VERSION")).expect("shared libraries have names there")
 }
 
-/// The version that is part of the shared library's name.
-pub fn version_suffix() -> String {
-    let mut parts = env!("CARGO_PKG_VERSION").split('.');
-    let (major, minor) = (parts.next().unwrap_or("0"), parts.next().unwrap_or("0"));
-    if major == "0" { format!("{major}.{minor}") } else { major.to_owned() }
+/// A folder, new for each process, in which the shared library of users lies under the names by which linkers and
+/// programs look for it.
+pub fn library_folder() -> PathBuf {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER
+        .get_or_init(|| {
+            let folder = scratch().join(format!("library-{}", process::id()));
+            fs::create_dir_all(&folder).expect("the scratch directory is writable");
+            for name in ["libslicepool.so".to_owned(), runtime_name()] {
+                let link = folder.join(name);
+                let _ = fs::remove_file(&link);
+                std::os::unix::fs::symlink(library("release").shared, link).expect("links can be made");
+            }
+            folder
+        })
+        .clone()
 }
 
 /// Runs a program; panics with its output if it fails or takes longer than `limit`.

@@ -1,8 +1,8 @@
 //! The files that are shipped: what they export, what they need, how large they are, how they link.
 
 use slicepool_tests::{
-    Library, Link, STRICT, compile, compiler, golden, has_tool, header, library, library_with, root, run, scratch,
-    version_suffix,
+    Library, Link, STRICT, compile, compiler, golden, has_tool, header, library, library_with, root, run, runtime_name,
+    scratch,
 };
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -76,7 +76,7 @@ fn the_shared_library_needs_the_c_library_only_and_has_a_name_with_its_version()
             needed.iter().all(|name| name.starts_with("libc.so.") || name.starts_with("ld-linux")),
             "{profile}: {needed:?}"
         );
-        assert_eq!(quoted("(SONAME)"), [format!("libslicepool.so.{}", version_suffix())]);
+        assert_eq!(quoted("(SONAME)"), [runtime_name()]);
         assert!(quoted("(RPATH)").is_empty() && quoted("(RUNPATH)").is_empty(), "{profile}: {dynamic}");
         assert!(!dynamic.contains("TEXTREL"), "{profile}: {dynamic}");
     }

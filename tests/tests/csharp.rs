@@ -1,9 +1,9 @@
 //! The example in C#, compiled and run by Mono.
 
-use slicepool_tests::{has_tool, library, root, scratch, version_suffix};
+use slicepool_tests::{has_tool, library_folder, root, scratch};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::{fs, os, process};
 
 const CHECKS: &[&str] = &[
     "structs are those of the library",
@@ -14,18 +14,6 @@ const CHECKS: &[&str] = &[
     "a device may use its allocator",
     "four threads allocate and free",
 ];
-
-/// A folder with the library under the name by which the program looks for it.
-fn library_folder() -> PathBuf {
-    let folder = scratch().join("csharp-library");
-    fs::create_dir_all(&folder).expect("the scratch directory is writable");
-    for name in ["libslicepool.so".to_owned(), format!("libslicepool.so.{}", version_suffix())] {
-        let fresh = folder.join(format!("{name}.{}", process::id()));
-        os::unix::fs::symlink(library("release").shared, &fresh).expect("links can be made");
-        fs::rename(fresh, folder.join(name)).expect("the scratch directory is writable");
-    }
-    folder
-}
 
 fn compiled() -> PathBuf {
     let program = scratch().join("csharp-example.exe");

@@ -1,10 +1,9 @@
 //! The example in Go: as programs are built, and with Go's race detector.
 
-use slicepool_tests::{has_tool, library, root, run, run_any, scratch, skip, version_suffix};
+use slicepool_tests::{has_tool, library_folder, root, run, run_any, scratch, skip};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
-use std::{fs, os, process};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -17,19 +16,6 @@ const CHECKS: &[&str] = &[
     "a device may use its allocator",
     "four threads allocate and free",
 ];
-
-/// A folder with the library under the names by which linkers and programs look for it.
-fn library_folder() -> PathBuf {
-    let folder = scratch().join("go-library");
-    fs::create_dir_all(&folder).expect("the scratch directory is writable");
-    for name in ["libslicepool.so".to_owned(), format!("libslicepool.so.{}", version_suffix())] {
-        // Tests of this file run side by side: each makes its own link and puts it in place in one step.
-        let fresh = folder.join(format!("{name}.{}.{:?}", process::id(), std::thread::current().id()));
-        os::unix::fs::symlink(library("release").shared, &fresh).expect("links can be made");
-        fs::rename(fresh, folder.join(name)).expect("the scratch directory is writable");
-    }
-    folder
-}
 
 /// Go with everything that it needs to know, in the folder of the example; without a network.
 fn go(arguments: &[&str]) -> Command {

@@ -20,6 +20,7 @@ const SECTIONS: &[(&str, &str)] = &[
     ("Pools", "pool"),
     ("Budgets: limits that allocators share", "budget"),
     ("Allocator", "allocator"),
+    ("Requests", "request"),
     ("Slices", "slice"),
     ("Names and user data", "label"),
     ("Mapping and caches", "mapping"),

@@ -12,7 +12,7 @@ fn needed(program: &Path) -> Vec<String> {
 /// Runs a program and compares which library it says it needs: a name, never a path.
 fn check(program: &Path, prints: &str, shared: bool) {
     assert_eq!(run(program, &[], LIMIT), prints, "{}", program.display());
-    let name = format!("libslicepool.so.{}", version_suffix());
+    let name = runtime_name();
     assert_eq!(needed(program), if shared { vec![name] } else { vec![] }, "{}", program.display());
 }
 
@@ -106,7 +106,7 @@ fn the_cmake_package_finds_its_files_wherever_the_tree_lies() {
         assert!(Path::new(&said["headers"]).join("slicepool.h").is_file(), "{said:?}");
         assert_eq!(Path::new(&said["static"]), lib.join("libslicepool.a"));
         assert_eq!(Path::new(&said["shared"]), lib.join(format!("libslicepool.so.{VERSION}")));
-        assert_eq!(said["name"], format!("libslicepool.so.{}", version_suffix()));
+        assert_eq!(said["name"], runtime_name());
         assert_eq!(said["slicepool_VERSION"], VERSION);
         assert_eq!(said["nonsense"], "0", "{said:?}");
     });
@@ -170,6 +170,6 @@ fn programs_in_c_and_cpp_build_with_cmake_from_a_tree_that_was_moved() {
     let program = folder.join("build-shared/c_shared");
     fs::remove_file(now.join("lib/libslicepool.so")).expect("it is there");
     run(&program, &[], LIMIT);
-    fs::remove_file(now.join(format!("lib/libslicepool.so.{}", version_suffix()))).expect("it is there");
+    fs::remove_file(now.join(format!("lib/{}", runtime_name()))).expect("it is there");
     assert!(!run_any(&program, &[], LIMIT).status.success(), "the program has the library from elsewhere");
 }

@@ -9,7 +9,7 @@ mod cargo_c;
 mod names;
 mod places;
 
-use slicepool_tests::{has_tool, library, root, run, run_any, scratch, version_suffix};
+use slicepool_tests::{has_tool, library, root, run, run_any, runtime_name, scratch};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};

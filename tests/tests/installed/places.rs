@@ -12,7 +12,7 @@ fn everything_is_installed_where_it_belongs_and_nothing_is_left_after_it_was_rem
     install(&[prefix(&to)]);
     let names = names(VERSION, "x86_64-unknown-linux-gnu");
     let [shared, runtime, link] = ["shared", "runtime", "link"].map(|name| names[name].as_str());
-    assert_eq!(runtime, format!("libslicepool.so.{}", version_suffix()));
+    assert_eq!(runtime, runtime_name());
     let libraries = ["libslicepool.a", shared, runtime, link].map(|name| format!("lib/{name}"));
     let files = expected(&libraries.each_ref().map(String::as_str));
     assert_eq!(tree(&to), files);
