@@ -328,7 +328,7 @@ typedef struct slicepool_page_request {
   uint64_t size;
   /**
    * The page's address, or where it has none what `allocate` puts into `mapped`, must be a multiple of this, a power
-   * of two.
+   * of two; see SLICEPOOL_MEMORY_TYPE_MAPPED_ANYWHERE.
    */
   uint64_t alignment;
   /** Position of the memory type. */
@@ -836,6 +836,12 @@ uint32_t slicepool_sizeof_host(void);
 
 /** The host sees the memory. */
 #define SLICEPOOL_MEMORY_TYPE_HOST_VISIBLE 1
+
+/**
+ * The CPU may see a page at any address, which says nothing of how the page is aligned for the device (Vulkan).
+ * Otherwise `mapped` of a page without an address has to be aligned as the page was asked for.
+ */
+#define SLICEPOOL_MEMORY_TYPE_MAPPED_ANYWHERE 2
 
 /**
  * The sizes of shared memory blocks: of each memory type the first block has the smallest, and the next has twice that

@@ -7,6 +7,9 @@ use slicepool_core::{AllocationSizes, DeviceLayout, Heap, MemoryType};
 
 /// The host sees the memory.
 pub const SLICEPOOL_MEMORY_TYPE_HOST_VISIBLE: u32 = 1;
+/// The CPU may see a page at any address, which says nothing of how the page is aligned for the device (Vulkan).
+/// Otherwise `mapped` of a page without an address has to be aligned as the page was asked for.
+pub const SLICEPOOL_MEMORY_TYPE_MAPPED_ANYWHERE: u32 = 2;
 
 /// One kind of memory of a device. All zero but `struct_size` is a good start.
 #[repr(C)]
@@ -88,7 +91,7 @@ unsafe impl Struct for slicepool_allocation_sizes {
 
 impl slicepool_memory_type {
     fn to_core(self) -> Result<MemoryType, Refusal> {
-        if self.flags & !SLICEPOOL_MEMORY_TYPE_HOST_VISIBLE != 0 {
+        if self.flags & !(SLICEPOOL_MEMORY_TYPE_HOST_VISIBLE | SLICEPOOL_MEMORY_TYPE_MAPPED_ANYWHERE) != 0 {
             return Err(invalid(c"flags", u64::from(self.flags)));
         }
         let or = |value: u64, default| if value == 0 { default } else { value };
@@ -96,6 +99,7 @@ impl slicepool_memory_type {
             .in_heap(self.heap)
             .with_properties(self.properties)
             .with_host_visible(self.flags & SLICEPOOL_MEMORY_TYPE_HOST_VISIBLE != 0)
+            .with_mapped_anywhere(self.flags & SLICEPOOL_MEMORY_TYPE_MAPPED_ANYWHERE != 0)
             .with_granularity(self.granularity.max(1))
             .with_non_coherent_atom(self.non_coherent_atom.max(1)))
     }

@@ -16,7 +16,7 @@ pub struct slicepool_page_request {
     /// Bytes, never 0.
     pub size: u64,
     /// The page's address, or where it has none what `allocate` puts into `mapped`, must be a multiple of this, a power
-    /// of two.
+    /// of two; see SLICEPOOL_MEMORY_TYPE_MAPPED_ANYWHERE.
     pub alignment: u64,
     /// Position of the memory type.
     pub memory_type: u32,

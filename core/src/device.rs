@@ -7,7 +7,7 @@ pub use host::HostDevice;
 use crate::error::Error;
 use crate::event::Event;
 use crate::parts::COMPLETE;
-use crate::pool::PoolOptions;
+use crate::pool::{PoolOptions, Rules};
 use crate::slicer::timelines::Point;
 use core::ptr;
 
@@ -26,6 +26,9 @@ pub struct MemoryType {
     pub properties: u32,
     /// Whether the host sees the memory: which of the sizes of [`AllocationSizes`](crate::AllocationSizes) count.
     pub host_visible: bool,
+    /// Whether the host may see a page at any address, which then says nothing of how the page is aligned for the device
+    /// (Vulkan). Otherwise the mapping of a page without an address has to be aligned as the page was asked for.
+    pub mapped_anywhere: bool,
     /// Linear and optimal resources ([`ResourceKind`](crate::ResourceKind)) never share a range of this many bytes at a
     /// multiple of it (Vulkan's `bufferImageGranularity`). A power of two of at most 2^32. Above a pool's granule, the two
     /// kinds have pages of their own if there are pools for each ([`PoolOptions::kinds`](crate::PoolOptions::kinds));
@@ -43,7 +46,16 @@ impl MemoryType {
     /// Pages of at most `max_page` bytes at multiples of `alignment`, of the first heap.
     pub const fn new(max_page: u64, alignment: u64) -> Self {
         let (granularity, non_coherent_atom) = (1, 1);
-        Self { max_page, alignment, heap: 0, properties: 0, host_visible: false, granularity, non_coherent_atom }
+        Self {
+            max_page,
+            alignment,
+            heap: 0,
+            properties: 0,
+            host_visible: false,
+            mapped_anywhere: false,
+            granularity,
+            non_coherent_atom,
+        }
     }
 
     /// The granule where nothing else is said: a page too small for the usual one is still a page.
@@ -69,6 +81,13 @@ impl MemoryType {
     #[must_use]
     pub const fn with_host_visible(mut self, host_visible: bool) -> Self {
         self.host_visible = host_visible;
+        self
+    }
+
+    /// The same where mappings of pages lie anywhere, or do not.
+    #[must_use]
+    pub const fn with_mapped_anywhere(mut self, mapped_anywhere: bool) -> Self {
+        self.mapped_anywhere = mapped_anywhere;
         self
     }
 
@@ -258,10 +277,12 @@ impl DeviceMemory {
         if self.mapped.is_null() { self.mapped } else { self.mapped.wrapping_add(offset as usize) }
     }
 
-    /// Whether address, or else mapping, is a multiple of `alignment`. A bare handle is trusted.
-    pub(crate) fn is_aligned(&self, alignment: u64) -> bool {
-        let at = if self.address != 0 { self.address } else { self.mapped.addr() as u64 };
-        at & (alignment - 1) == 0
+    /// Whether address, or else mapping where that counts, is as aligned as pages under `rules` have to be. A bare
+    /// handle is trusted.
+    pub(crate) fn is_aligned(&self, rules: &Rules) -> bool {
+        let mapped = if rules.mapped_anywhere { 0 } else { self.mapped.addr() as u64 };
+        let at = if self.address != 0 { self.address } else { mapped };
+        at & (rules.page_alignment - 1) == 0
     }
 }
 

@@ -318,6 +318,7 @@ pub(crate) fn write_type(out: &mut dyn Write, memory_type: &MemoryType, figures:
         ("non_coherent_atom", memory_type.non_coherent_atom),
     ])?;
     object.truth("host_visible", memory_type.host_visible)?;
+    object.truth("mapped_anywhere", memory_type.mapped_anywhere)?;
     figures.write_members(&mut object)?;
     object.end()
 }

@@ -60,7 +60,7 @@ impl<D: Device> Allocator<D> {
         if self.options.dry_run {
             return Err(Error::NotSupported { what: c"adopt" });
         }
-        if !memory.is_aligned(cell.rules.page_alignment) {
+        if !memory.is_aligned(&cell.rules) {
             return Err(Error::DeviceFailed { fault: DeviceFault::Misaligned, code: 0 });
         }
         let _in_flight = InFlight::new(&self.in_flight);

@@ -300,7 +300,7 @@ impl<D: Device> Allocator<D> {
         };
         // Giving it back would free the page that is live.
         self.enter_promised(&memory).map_err(nothing)?;
-        if !memory.is_aligned(request.alignment) {
+        if !memory.is_aligned(&cell.rules) {
             let error = Error::DeviceFailed { fault: DeviceFault::Misaligned, code: 0 };
             let page = if self.hand_back(&memory).is_ok() { Page::Returned } else { Page::Kept(memory) };
             return Err(Refused { error, page });

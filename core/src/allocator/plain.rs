@@ -105,7 +105,7 @@ impl<D: Device> Allocator<D> {
         if self.pools.iter().any(|cell| cell.pool.lock().pages.hold(&memory)) {
             return failed(DeviceFault::Duplicate);
         }
-        if !memory.is_aligned(request.alignment) {
+        if !memory.is_aligned(&cell.rules) {
             let _ = self.device.deallocate(&memory);
             return failed(DeviceFault::Misaligned);
         }

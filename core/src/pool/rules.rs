@@ -46,6 +46,8 @@ pub(crate) struct Rules {
     near_optimal: Sizes,
     /// Alignment of pages, and the largest of requests.
     pub(crate) page_alignment: u64,
+    /// Whether the mapping of a page says nothing of its alignment.
+    pub(crate) mapped_anywhere: bool,
     pub(crate) granule_shift: u32,
     /// Granules behind each slice that are part of its range but not of its size.
     pub(crate) margin: u32,
@@ -165,6 +167,7 @@ impl Rules {
             optimal,
             near_optimal,
             page_alignment: memory_type.alignment.max(granule),
+            mapped_anywhere: memory_type.mapped_anywhere,
             granule_shift: granule.trailing_zeros(),
             margin: margin as u32,
             cut_mask: mask(matches!(kind, Kind::Sliced(_))),

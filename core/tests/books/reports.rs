@@ -334,7 +334,7 @@ fn the_report_of_two_pools_reads_like_this() {
         figures(",\"heaps\":[{\"size\":null,\"limit\":null,\"device_usage\":null,\"device_budget\":null,", 128, parts),
         figures(
             "],\"memory_types\":[{\"heap\":0,\"properties\":0,\"max_page\":134217728,\"alignment\":32,\"granularity\":1,\
-             \"non_coherent_atom\":1,\"host_visible\":false,",
+             \"non_coherent_atom\":1,\"host_visible\":false,\"mapped_anywhere\":false,",
             128,
             parts,
         ),

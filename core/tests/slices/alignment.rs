@@ -46,6 +46,35 @@ fn a_page_that_the_device_aligned_too_little_is_returned_and_reported() {
     assert_agree(&allocator, &device);
 }
 
+/// What a GPU driver maps lies anywhere: only addresses tell then.
+#[test]
+fn a_mapping_tells_how_a_page_is_aligned_unless_the_memory_type_says_otherwise() {
+    let mapped_at_192 = |address| {
+        let inner = VirtualDevice::new();
+        let allocate = move |request: &PageRequest| {
+            let mapped = std::ptr::without_provenance_mut(192);
+            Ok(DeviceMemory { address, mapped, ..inner.allocate(request)? })
+        };
+        LedgerDevice::over(ScriptedDevice { allocate, deallocate: |_: &DeviceMemory| Ok(()) })
+    };
+    let placed = |address, anywhere| {
+        let device = mapped_at_192(address);
+        let pools = [PoolOptions::sliced_pages(4096, 4096, None).with_granule(64)];
+        let memory_type = MemoryType::new(M, 256).with_mapped_anywhere(anywhere);
+        let options = AllocatorOptions::default().with_memory_type(memory_type);
+        let allocator = Allocator::try_new(&device, &pools, options).unwrap();
+        let answer = allocator.allocate(&Request::new(100).aligned(256));
+        assert_agree(&allocator, &device);
+        answer.map(|slice| (slice.offset, slice.mapped.addr()))
+    };
+    let misaligned = Err(Error::DeviceFailed { fault: DeviceFault::Misaligned, code: 0 });
+    assert_eq!(placed(0, false), misaligned);
+    assert_eq!(placed(0, true), Ok((0, 192)));
+    assert_eq!(placed(512, false), Ok((0, 192)));
+    assert_eq!(placed(512, true), Ok((0, 192)));
+    assert_eq!(placed(192, true), misaligned);
+}
+
 /// Scenario 29, and the device does not even take the page back.
 #[test]
 fn a_misaligned_page_that_the_device_refuses_to_take_back_is_stuck_until_it_does() {
