@@ -1313,7 +1313,7 @@ uint32_t slicepool_sizeof_budget_statistics(void);
 
 /**
  * Slices that the CPU sees are filled with the byte 0xDC when they are handed out, and with 0xEF when they are freed,
- * or when what they waited for has passed. For finding programs' faults; slow.
+ * or when what they waited for has passed; not those with device data. For finding programs' faults; slow.
  */
 #define SLICEPOOL_ALLOCATOR_DEBUG_FILL 8
 
@@ -1373,8 +1373,8 @@ typedef struct slicepool_allocator_config {
   /**
    * Bytes behind each slice that belong to nobody, at most 1 MiB, rounded up to the granule, which may be 1 MiB too
    * then; 0: none. Where the CPU sees them they are filled with the byte 0xFD, and looked at when the slice is freed
-   * and by slicepool_check_margins(). They count as padding, and slices that fill a page are as much smaller. For
-   * finding programs' faults; slow.
+   * and by slicepool_check_margins(). They count as padding, and slices that fill a page are as much smaller. Slices
+   * with device data have none. For finding programs' faults; slow.
    */
   uint64_t debug_margin;
   /**

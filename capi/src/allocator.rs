@@ -31,7 +31,7 @@ pub const SLICEPOOL_ALLOCATOR_VALIDATE: u32 = 2;
 /// slice's. For measuring what a program needs. Caps of pools hold; the other limits count only what has been resolved.
 pub const SLICEPOOL_ALLOCATOR_DRY_RUN: u32 = 4;
 /// Slices that the CPU sees are filled with the byte 0xDC when they are handed out, and with 0xEF when they are freed,
-/// or when what they waited for has passed. For finding programs' faults; slow.
+/// or when what they waited for has passed; not those with device data. For finding programs' faults; slow.
 pub const SLICEPOOL_ALLOCATOR_DEBUG_FILL: u32 = 8;
 /// Requests that no pool takes, of the memory type that they come to, because they are too large for all of them or
 /// there is none for their kind, have a page of their own, as if they had SLICEPOOL_REQUEST_DEDICATED. Always so with
@@ -71,8 +71,8 @@ pub struct slicepool_allocator_config {
     pub persistent_granule: u64,
     /// Bytes behind each slice that belong to nobody, at most 1 MiB, rounded up to the granule, which may be 1 MiB too
     /// then; 0: none. Where the CPU sees them they are filled with the byte 0xFD, and looked at when the slice is freed
-    /// and by slicepool_check_margins(). They count as padding, and slices that fill a page are as much smaller. For
-    /// finding programs' faults; slow.
+    /// and by slicepool_check_margins(). They count as padding, and slices that fill a page are as much smaller. Slices
+    /// with device data have none. For finding programs' faults; slow.
     pub debug_margin: u64,
     /// Pages of slices with SLICEPOOL_REQUEST_DEDICATED that hold nothing go back after about this many allocations, as
     /// with slicepool_pool_options.dealloc_period; 0: 1024; UINT64_MAX: never by themselves.

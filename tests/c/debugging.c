@@ -48,6 +48,55 @@ static void a_new_slice_and_a_freed_one_catch_the_eye(void) {
   }
 }
 
+static _Alignas(4096) unsigned char only_page[4096];
+
+static slicepool_result give_the_only_page(void *user_data, const slicepool_page_request *request,
+                                           slicepool_device_memory *memory) {
+  (void)user_data;
+  CHECK_LE(request->size, sizeof only_page);
+  memory->handle = 1;
+  memory->mapped = only_page;
+  return SLICEPOOL_OK;
+}
+
+static slicepool_result take_the_only_page(void *user_data, const slicepool_device_memory *memory) {
+  (void)user_data;
+  CHECK_EQ(memory->handle, 1);
+  return SLICEPOOL_OK;
+}
+
+/* Such a page may hold what was imported, and be smaller than the slice says. */
+static void nothing_is_written_to_a_page_with_device_data(void) {
+  unsigned char *const memory = only_page;
+  int data = 0;
+  slicepool_device table = SLICEPOOL_DEVICE_INIT;
+  table.allocate = give_the_only_page;
+  table.deallocate = take_the_only_page;
+  const slicepool_pool_options pool = sliced(4096, 0, 0, 256);
+  slicepool_allocator_config config = config_for(&pool, 1);
+  config.flags = FILL;
+  config.debug_margin = 256;
+  slicepool_request request = SLICEPOOL_REQUEST_INIT;
+  slicepool_slice slice = SLICEPOOL_SLICE_INIT;
+  memset(memory, 1, sizeof only_page);
+  slicepool_allocator *allocator = create_of(&table, config);
+  request.size = 1000;
+  request.device_data = &data;
+  OK(slicepool_allocate(allocator, &request, &slice));
+  CHECK(slice.mapped == memory);
+  OK(slicepool_check_margins(allocator, NULL));
+  OK(slicepool_free(allocator, slice.id));
+  CHECK(is_all(memory, sizeof only_page, 1));
+  OK(slicepool_trim(allocator, 0, NULL));
+  /* What the test would see. */
+  request.device_data = NULL;
+  OK(slicepool_allocate(allocator, &request, &slice));
+  CHECK(slice.mapped == memory && is_all(memory, 1024, NEW) && is_all(memory + 1024, 256, MARGIN));
+  OK(slicepool_free(allocator, slice.id));
+  CHECK(is_all(memory, 1024, FREED));
+  OK(slicepool_allocator_destroy(allocator, 0, NULL));
+}
+
 static void memory_that_the_device_still_uses_is_left_alone_until_that_is_over(void) {
   for (int many = 0; many < 2; many++) {
     slicepool_allocator *allocator = create_debugging(sliced(4096, 0, 0, 64), FILL, 0);
@@ -333,6 +382,7 @@ static void a_look_at_margins_while_slices_come_and_go_finds_nothing(void) { loo
 static void a_look_at_margins_while_a_slice_is_resized_finds_nothing(void) { look_at_margins_during(resize_slices); }
 
 static const struct test tests[] = {
+  TEST(nothing_is_written_to_a_page_with_device_data),
   TEST(a_new_slice_and_a_freed_one_catch_the_eye),
   TEST(memory_that_the_device_still_uses_is_left_alone_until_that_is_over),
   TEST(zeros_that_were_asked_for_are_zeros),

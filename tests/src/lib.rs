@@ -165,22 +165,17 @@ pub fn runtime_name() -> String {
     naming::runtime_name("linux", env!("CARGO_PKG_VERSION")).expect("shared libraries have names there")
 }
 
-/// A folder, new for each process, in which the shared library of users lies under the names by which linkers and
-/// programs look for it.
+/// A folder in which the shared library of users lies under the names by which linkers and programs look for it.
 pub fn library_folder() -> PathBuf {
-    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
-    FOLDER
-        .get_or_init(|| {
-            let folder = scratch().join(format!("library-{}", process::id()));
-            fs::create_dir_all(&folder).expect("the scratch directory is writable");
-            for name in ["libslicepool.so".to_owned(), runtime_name()] {
-                let link = folder.join(name);
-                let _ = fs::remove_file(&link);
-                std::os::unix::fs::symlink(library("release").shared, link).expect("links can be made");
-            }
-            folder
-        })
-        .clone()
+    let folder = scratch().join("library");
+    fs::create_dir_all(&folder).expect("the scratch directory is writable");
+    for name in ["libslicepool.so".to_owned(), runtime_name()] {
+        // Tests run side by side: each makes its own link and puts it in place in one step.
+        let fresh = folder.join(format!("{name}.{}.{:?}", process::id(), thread::current().id()));
+        std::os::unix::fs::symlink(library("release").shared, &fresh).expect("links can be made");
+        fs::rename(fresh, folder.join(name)).expect("the scratch directory is writable");
+    }
+    folder
 }
 
 /// Runs a program; panics with its output if it fails or takes longer than `limit`.
@@ -239,6 +234,18 @@ pub fn has_target(target: &str) -> bool {
         skip(&format!("the target is missing; rustup target add {target}"));
     }
     found
+}
+
+/// Whether a C header is there; otherwise as [`has_tool`].
+pub fn has_header(header: &str, package: &str) -> bool {
+    let source = scratch().join(format!("{}-{}.c", header.replace('/', "-"), process::id()));
+    fs::write(&source, format!("#include <{header}>\n")).expect("the scratch directory is writable");
+    let output = compiler(false).arg("-E").arg(&source).args(["-o", "/dev/null"]).output().expect("the compiler runs");
+    let _ = fs::remove_file(source);
+    if !output.status.success() {
+        skip(&format!("{header} is missing; install {package}"));
+    }
+    output.status.success()
 }
 
 /// Says that a test is skipped and why.

@@ -12,24 +12,31 @@ pub struct Suite {
     source: &'static str,
     profile: &'static str,
     link: Link,
+    flags: &'static [&'static str],
     divide: u32,
 }
 
 impl Suite {
     /// With the library that checks its own invariants, linked into the program; with few rounds, as it is slow.
     pub const fn checked(source: &'static str) -> Self {
-        Self { source, profile: "dev", link: Link::Static, divide: 20 }
+        Self { source, profile: "dev", link: Link::Static, flags: &[], divide: 20 }
     }
 
     /// With the shared library that users get, and the full number of rounds.
     pub const fn released(source: &'static str) -> Self {
-        Self { source, profile: "release", link: Link::Shared, divide: 1 }
+        Self { source, profile: "release", link: Link::Shared, flags: &[], divide: 1 }
+    }
+
+    /// The same with more flags for the compiler.
+    pub const fn with_flags(mut self, flags: &'static [&'static str]) -> Self {
+        self.flags = flags;
+        self
     }
 
     /// Compiles the program and returns its path.
     pub fn program(&self, flags: &[&str]) -> PathBuf {
         let standard = if self.source.ends_with(".cpp") { "-std=c++17" } else { "-std=c11" };
-        let flags: Vec<_> = STRICT.iter().chain(&[standard]).chain(flags).copied().collect();
+        let flags: Vec<_> = STRICT.iter().chain(&[standard]).chain(self.flags).chain(flags).copied().collect();
         compile(self.source, &library(self.profile), self.link, &flags)
     }
 

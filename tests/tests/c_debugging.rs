@@ -1,6 +1,7 @@
 //! Filled slices and margins that show faults: `tests/c/debugging.c`.
 
 slicepool_tests::c_tests! { "tests/c/debugging.c":
+    nothing_is_written_to_a_page_with_device_data,
     a_new_slice_and_a_freed_one_catch_the_eye,
     memory_that_the_device_still_uses_is_left_alone_until_that_is_over,
     zeros_that_were_asked_for_are_zeros,

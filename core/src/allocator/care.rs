@@ -51,7 +51,7 @@ impl<D: Device> Allocator<D> {
     ) -> Result<(), Error> {
         let cell = self.cell(slice.id)?;
         if self.debugs {
-            self.fill_mapped(slice.mapped, slice.size, Debugging::NEW);
+            self.fill_mapped(cell, slice, Debugging::NEW);
             self.draw_margin(cell, slice);
         }
         if let Some(label) = label {
@@ -141,7 +141,7 @@ impl<D: Device> Allocator<D> {
         pool.slicer.promise_spare(spare);
         drop(pool);
         if self.debugs {
-            self.fill_mapped(slice.mapped, slice.size, Debugging::FREED);
+            self.fill_mapped(cell, &slice, Debugging::FREED);
         }
         let filled = if scrub { self.fill(cell, &slice, FillReason::Scrub) } else { Ok(None) };
         let mut pool = cell.pool.lock();
@@ -259,11 +259,11 @@ impl<D: Device> Allocator<D> {
 
     // ---- memory that the CPU sees
 
-    /// Fills memory that the CPU sees, if it does, and if filling is on.
-    fn fill_mapped(&self, mapped: *mut u8, size: u64, value: u8) {
-        if self.options.debugging.fill && !mapped.is_null() {
+    /// Fills a slice that the CPU sees, if filling is on and its page is like others.
+    fn fill_mapped(&self, cell: &Cell, slice: &Slice, value: u8) {
+        if self.options.debugging.fill && !slice.mapped.is_null() && !cell.rules.once {
             // SAFETY: the device has mapped the page for as long as it is held, and the slice in it is this call's own.
-            unsafe { mapped.write_bytes(value, size as usize) };
+            unsafe { slice.mapped.write_bytes(value, slice.size as usize) };
         }
     }
 

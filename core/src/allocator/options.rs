@@ -53,7 +53,8 @@ pub struct AllocatorOptions {
     pub debugging: Debugging,
 }
 
-/// Help in finding programs' faults, for memory that the CPU sees. Slow: every slice is written to.
+/// Help in finding programs' faults, for memory that the CPU sees. Slow: every slice is written to, but for those
+/// [`with_device_data`](crate::Request::with_device_data), which may be imported memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Debugging {

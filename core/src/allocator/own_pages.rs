@@ -58,7 +58,9 @@ impl OwnPages {
     /// The rules of such a pool.
     pub(super) fn rules(self, options: &AllocatorOptions, memory_type: &MemoryType) -> Result<Rules, Error> {
         let pool = self.options(options, memory_type);
-        Rules::try_new(&pool, memory_type, options.debugging.margin)
+        // What is on a page with device data, and how far it really reaches, is between program and device.
+        let margin = if self == OwnPages::Once { 0 } else { options.debugging.margin };
+        Rules::try_new(&pool, memory_type, margin)
     }
 }
 

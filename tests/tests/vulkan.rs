@@ -1,0 +1,101 @@
+//! slicepool_vulkan.h over a real driver: `tests/c/vulkan.c`, and the example.
+
+use slicepool_tests::{Link, STRICT, Suite, compile, has_header, library, run, scratch, skip};
+use std::fs;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+const LINKED: &[&str] = &["-lvulkan"];
+
+/// What the example prints of a driver with the validation layer; `None` where one of them is missing.
+fn example() -> Option<&'static str> {
+    static PRINTED: OnceLock<Option<String>> = OnceLock::new();
+    let printed = PRINTED.get_or_init(|| {
+        if !has_header("vulkan/vulkan.h", "libvulkan-dev") {
+            return None;
+        }
+        let flags = [&["-std=c11"], STRICT, LINKED].concat();
+        let program = compile("examples-c/vulkan.c", &library("release"), Link::Shared, &flags);
+        let picture = scratch().join("mirrored.ppm");
+        Some(run(&program, &[picture.to_str().expect("a path in UTF-8"), "7"], Duration::from_secs(60)))
+    });
+    let printed = printed.as_deref()?;
+    for (line, missing) in [
+        ("SKIPPED:", "there is no Vulkan device; install mesa-vulkan-drivers"),
+        ("validation layer: not there", "the validation layer is missing; install vulkan-validationlayers"),
+    ] {
+        if printed.lines().any(|printed| printed.starts_with(line)) {
+            skip(missing);
+            return None;
+        }
+    }
+    Some(printed)
+}
+
+fn run_on_a_device(suite: Suite, test: &str) {
+    if example().is_some() {
+        suite.with_flags(LINKED).run(test);
+    }
+}
+
+macro_rules! device_tests {
+    ($source:literal: $($name:ident),+ $(,)?) => {
+        mod checked_and_static {
+            use super::*;
+            $(#[test] fn $name() { run_on_a_device(Suite::checked($source), stringify!($name)); })+
+            #[test]
+            fn every_test_of_the_program_is_run() {
+                if example().is_some() {
+                    Suite::checked($source).with_flags(LINKED).assert_complete(&[$(stringify!($name)),+]);
+                }
+            }
+        }
+        mod released_and_shared {
+            use super::*;
+            $(#[test] fn $name() { run_on_a_device(Suite::released($source), stringify!($name)); })+
+        }
+    };
+}
+
+device_tests! { "tests/c/vulkan.c":
+    neighbours_that_the_device_fills_keep_their_words,
+    an_overlap_of_one_granule_is_seen,
+    a_thousand_buffers_of_random_sizes_keep_their_words,
+    the_host_reads_and_writes_what_is_mapped_for_good_or_for_a_time,
+    images_and_buffers_never_share_a_granularity_page,
+    a_forgotten_slice_is_reported_before_the_validation_layer_sees_it,
+    what_is_left_behind_is_what_the_validation_layer_sees,
+    out_of_memory_of_the_driver_comes_back_with_its_code_and_changes_nothing,
+    a_device_of_64_allocations_serves_for_as_long_as_one_likes,
+    the_65th_allocation_is_refused_before_the_device_is_asked,
+    whatever_fails_nothing_is_leaked_and_the_code_comes_back,
+    what_needs_memory_of_its_own_gets_exactly_as_much_as_it_needs,
+    what_only_prefers_memory_of_its_own_shares_where_there_is_none,
+    a_page_of_its_own_carries_priority_and_handles_to_export,
+    buffers_have_addresses_where_the_feature_is_enabled,
+    what_is_flushed_are_whole_atoms_or_the_end_of_the_memory,
+    coherent_memory_is_not_flushed,
+    the_budget_of_the_extension_is_heeded_by_those_who_ask_for_it,
+    mapped_memory_is_filled_and_other_memory_is_left_to_the_program,
+    a_slice_waits_for_a_timeline_semaphore_that_the_allocator_asks,
+    what_a_loader_lacks_is_named,
+    what_cannot_work_is_refused_and_changes_nothing,
+    a_device_without_the_newer_functions_is_enough,
+    a_request_says_what_its_use_needs,
+}
+
+#[test]
+fn the_example_brings_a_picture_back_mirrored_and_the_validation_layer_has_nothing_to_say() {
+    let Some(printed) = example() else { return };
+    for line in ["wrong bytes: 0 of 256000", "validation messages: 0"] {
+        assert!(printed.lines().any(|printed| printed == line), "{line} is missing:\n{printed}");
+    }
+    assert!(printed.lines().any(|line| line.starts_with("1000 buffers (seed 7): ")), "{printed}");
+    let picture = fs::read(scratch().join("mirrored.ppm")).expect("the example wrote it");
+    let pixels = picture.strip_prefix(b"P6\n320 200\n255\n").expect("a PPM of the picture's size");
+    assert_eq!(pixels.len(), 320 * 200 * 3);
+    // The disc is painted at (90, 80), and lies at (229, 80) now.
+    let at = |x: usize, y: usize| &pixels[3 * (y * 320 + x)..][..3];
+    assert_eq!((at(229, 80)[0], at(229, 80)[1]), (250, 120));
+    assert_eq!(usize::from(at(90, 80)[0]), 229 * 255 / 320);
+}
