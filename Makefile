@@ -9,7 +9,7 @@ BUILD := target/capi/$(if $(RUST_TARGET),$(RUST_TARGET)/)release
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 DEMO := target/demo
 
-.PHONY: all install uninstall demo test loom bench bench-all instructions bench-traces bless check canaries clean firmware firmware-size
+.PHONY: all install uninstall demo test loom bench bench-all instructions bench-traces bless check canaries clean firmware firmware-size test-cuda
 
 all: $(BUILD)/libslicepool.a
 
@@ -58,6 +58,10 @@ test:
 	$(CARGO) test --release -p slicepool-core --test determinism
 	$(CARGO) test -p slicepool-core --features std --test thread_caches
 	$(CARGO) test -p slicepool-core --no-default-features --lib
+
+# The example, the tests and a measurement over the CUDA driver of this machine; over a double where there is none.
+test-cuda:
+	tests/cuda.sh
 
 # Models of the buffer pools: what several threads do at once, in every order.
 loom:

@@ -394,7 +394,7 @@ typedef slicepool_result (*slicepool_device_map_fn)(void *user_data,
                                                     const struct slicepool_device_memory *memory,
                                                     void **mapped);
 
-/** Ends what `map` began. */
+/** Ends what `map` began: memory->mapped is where that has put the page. */
 typedef void (*slicepool_device_unmap_fn)(void *user_data,
                                           const struct slicepool_device_memory *memory);
 

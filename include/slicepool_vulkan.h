@@ -184,6 +184,12 @@ typedef struct slicepool_vulkan {
   VkPhysicalDevice physical_device;
   /** Required. */
   VkDevice device;
+  /**
+   * The version that the instance was made for (VkApplicationInfo.apiVersion); 0: at least that of the device.
+   * Functions of version 1.1 are called if both have it.
+   */
+  uint32_t api_version;
+  uint32_t reserved;
   /** The host memory for Vulkan's own books, as for any other of its calls; may be NULL. */
   const VkAllocationCallbacks *allocation_callbacks;
   /**
@@ -211,7 +217,6 @@ typedef struct slicepool_vulkan {
   uint64_t non_coherent_atom;
   /** What the device allows. */
   uint32_t max_memory_allocation_count;
-  uint32_t reserved;
 } slicepool_vulkan;
 
 #ifdef __cplusplus
@@ -260,7 +265,8 @@ static inline slicepool_result slicepool_vulkan_init(slicepool_vulkan *vulkan) {
   }
   functions->vkGetPhysicalDeviceProperties(vulkan->physical_device, &properties);
   functions->vkGetPhysicalDeviceMemoryProperties(vulkan->physical_device, &memory);
-  if (properties.apiVersion < VK_API_VERSION_1_1) {
+  if (properties.apiVersion < VK_API_VERSION_1_1 ||
+      (vulkan->api_version != 0 && vulkan->api_version < VK_API_VERSION_1_1)) {
     /* Loaders hand these out for every device. */
     if ((vulkan->flags & SLICEPOOL_VULKAN_DEDICATED_ALLOCATION) == 0) {
       functions->vkGetBufferMemoryRequirements2 = NULL;

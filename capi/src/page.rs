@@ -82,7 +82,7 @@ pub type slicepool_device_map_fn = Option<
     ) -> slicepool_result,
 >;
 
-/// Ends what `map` began.
+/// Ends what `map` began: memory->mapped is where that has put the page.
 pub type slicepool_device_unmap_fn =
     Option<unsafe extern "C" fn(user_data: *mut c_void, memory: *const slicepool_device_memory)>;
 

@@ -260,6 +260,11 @@ impl DeviceMemory {
         Self { size, ..Self::new(u64::MAX) }
     }
 
+    /// The same where the CPU sees it.
+    pub(crate) const fn seen_at(self, mapped: *mut u8) -> Self {
+        Self { mapped, ..self }
+    }
+
     /// Whether the memory was given by a device.
     pub(crate) fn is_mapped(&self) -> bool {
         self.handle != u64::MAX
@@ -431,7 +436,7 @@ pub trait Device {
         Err(DeviceError::Failed(0))
     }
 
-    /// Ends what [`Device::map`] began.
+    /// Ends what [`Device::map`] began: `memory.mapped` is what that has answered.
     fn unmap(&self, memory: &DeviceMemory) {
         let _ = memory;
     }

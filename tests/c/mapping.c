@@ -11,6 +11,11 @@ static slicepool_result map_at_address(struct mock_device *device, const slicepo
   return SLICEPOOL_OK;
 }
 
+static void unmap_where_it_was_mapped(struct mock_device *device, const slicepool_device_memory *memory) {
+  (void)device;
+  CHECK_EQ((uintptr_t)memory->mapped, memory->address + 7 * GIB);
+}
+
 static slicepool_result accept_range(struct mock_device *device, const slicepool_cache_range *range) {
   *(slicepool_cache_range *)device->hook_data = *range;
   return SLICEPOOL_OK;
@@ -46,6 +51,7 @@ static void a_page_is_mapped_once_and_unmapped_by_the_last(void) {
     struct mock_device device;
     mock_init(&device);
     device.on_map = map_at_address;
+    device.on_unmap = unmap_where_it_was_mapped;
     slicepool_allocator *allocator = create(&device, kind_of(k).pool);
     const bool shared = !has_whole_pages(kind_of(k).pool);
     const slicepool_slice a = take(allocator, 1000), b = take(allocator, 2000);

@@ -724,6 +724,29 @@ static void what_cannot_work_is_refused_and_changes_nothing(void) {
   close_world();
 }
 
+static void functions_of_version_1_1_are_called_where_instance_and_device_have_it(void) {
+  open_world(false);
+  const slicepool_vulkan_functions all = world.vulkan.functions;
+  static const struct {
+    uint32_t version, flags;
+    bool knows_needs, knows_limits;
+  } cases[] = {{0, 0, true, true},
+               {VK_API_VERSION_1_1, 0, true, true},
+               {VK_API_VERSION_1_0, 0, false, false},
+               {VK_API_VERSION_1_0, SLICEPOOL_VULKAN_DEDICATED_ALLOCATION, true, false},
+               {VK_API_VERSION_1_0, SLICEPOOL_VULKAN_MAINTENANCE3, false, true}};
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    world.vulkan.functions = all;
+    world.vulkan.api_version = cases[i].version;
+    world.vulkan.flags = cases[i].flags;
+    OK(slicepool_vulkan_init(&world.vulkan));
+    CHECK((world.vulkan.functions.vkGetBufferMemoryRequirements2 != NULL) == cases[i].knows_needs);
+    CHECK((world.vulkan.functions.vkGetImageMemoryRequirements2 != NULL) == cases[i].knows_needs);
+    CHECK((world.vulkan.memory_types[0].max_page != 0) == cases[i].knows_limits);
+  }
+  close_world();
+}
+
 static void a_device_without_the_newer_functions_is_enough(void) {
   slicepool_slice slice = SLICEPOOL_SLICE_INIT, of_image = SLICEPOOL_SLICE_INIT;
   open_world(true);
@@ -801,6 +824,7 @@ static const struct test tests[] = {
     TEST(a_slice_waits_for_a_timeline_semaphore_that_the_allocator_asks),
     TEST(what_a_loader_lacks_is_named),
     TEST(what_cannot_work_is_refused_and_changes_nothing),
+    TEST(functions_of_version_1_1_are_called_where_instance_and_device_have_it),
     TEST(a_device_without_the_newer_functions_is_enough),
     TEST(a_request_says_what_its_use_needs),
 };

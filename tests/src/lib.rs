@@ -117,13 +117,13 @@ pub fn compiler(cpp: bool) -> Command {
         .to_command()
 }
 
-/// Compiles one C or C++ file of the repository into a program and returns its path. The same file with the same
-/// flags is compiled once per process.
+/// Compiles one C or C++ file of the repository into a program and returns its path, which tells file and flags apart. The
+/// same file with the same flags is compiled once per process.
 pub fn compile(source: &str, library: &Library, link: Link, flags: &[&str]) -> PathBuf {
     /// One of these for each program: others are compiled meanwhile.
     static COMPILED: Mutex<BTreeMap<PathBuf, Arc<OnceLock<()>>>> = Mutex::new(BTreeMap::new());
     let path = root().join(source);
-    let stem = path.file_stem().expect("a file name").to_string_lossy().into_owned();
+    let stem = Path::new(source).with_extension("").to_string_lossy().into_owned();
     let profile = library.archive.parent().map(|dir| dir.strip_prefix(root().join("target")).unwrap_or(dir));
     let words = profile.iter().flat_map(|dir| dir.iter()).map(|part| part.to_string_lossy().into_owned());
     let flag_words = flags.iter().filter(|flag| !STRICT.contains(flag)).map(|flag| (*flag).to_owned());

@@ -71,6 +71,8 @@ macro_rules! c_tests {
         mod released_and_shared {
             use $crate::Suite;
             $(#[test] $(#[$attribute])* fn $name() { Suite::released($source).run(stringify!($name)); })+
+            #[test]
+            fn every_test_of_the_program_is_run() { Suite::released($source).assert_complete(&[$(stringify!($name)),+]); }
         }
     };
 }

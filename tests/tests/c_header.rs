@@ -1,6 +1,6 @@
 //! The header as compilers see it: every standard, C and C++, alone, twice, from two units, on other machines.
 
-use slicepool_tests::{STRICT, compiler, has_tool, library, root, run, scratch};
+use slicepool_tests::{STRICT, compiler, has_header, has_tool, library, root, run, scratch};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{self, Command};
@@ -104,6 +104,67 @@ fn the_header_is_clean_for_every_compiler_and_machine() {
         }
     }
     let _ = fs::remove_dir_all(dir);
+}
+
+/// The adapters for devices, what they include besides, and texts in which `@` includes them.
+const ADAPTERS: &[(&str, Option<(&str, &str)>, &[&str])] = &[
+    ("slicepool_vulkan.h", Some(("vulkan/vulkan_core.h", "libvulkan-dev")), &["@@", "#define VK_NO_PROTOTYPES\n@"]),
+    ("slicepool_opencl.h", Some(("CL/cl.h", "opencl-c-headers")), &["@@", "#define CL_TARGET_OPENCL_VERSION 120\n@"]),
+    ("slicepool_cuda.h", None, &["@@", "#define SLICEPOOL_CUDA_OPEN\n@@", "@#define SLICEPOOL_CUDA_OPEN\n@"]),
+];
+
+#[test]
+fn the_adapters_compile_alone_and_twice_under_every_standard_with_every_compiler() {
+    let dir = directory("adapters");
+    for &(adapter, needed, texts) in ADAPTERS {
+        if needed.is_some_and(|(header, package)| !has_header(header, package)) {
+            continue;
+        }
+        let sources: Vec<_> = (0..texts.len()).map(|number| dir.join(format!("{adapter}-{number}.h"))).collect();
+        for (source, text) in sources.iter().zip(texts) {
+            let text = text.replace('@', &format!("#include \"{adapter}\"\n"));
+            fs::write(source, text).expect("the scratch directory is writable");
+        }
+        for &(name, package, flags) in COMPILERS {
+            // Other machines' headers are not those of this one. Users' C++ compilers see installed headers as the
+            // system's, where old-style casts are no matter.
+            let elsewhere = name.contains('-') && needed.is_some();
+            if elsewhere || name.contains("arm") || !has_tool(name, package) {
+                continue;
+            }
+            let everything = flags.contains(&"-Weverything");
+            for &(standard, cpp) in
+                STANDARDS.iter().filter(|(_, cpp)| !(*cpp && (name.contains("mingw") || everything)))
+            {
+                let output = Command::new(name)
+                    .args(["-fsyntax-only", "-x", if cpp { "c++" } else { "c" }])
+                    .args(strict(standard, cpp))
+                    .args(flags)
+                    .arg("-I")
+                    .arg(root().join("include"))
+                    .args(&sources)
+                    .output()
+                    .expect("it was found");
+                let errors = String::from_utf8_lossy(&output.stderr);
+                assert!(
+                    output.status.success() && errors.is_empty(),
+                    "{adapter} {name} {flags:?} {standard}:\n{errors}"
+                );
+            }
+        }
+    }
+    let _ = fs::remove_dir_all(dir);
+}
+
+#[test]
+fn no_line_of_an_adapter_is_too_wide() {
+    for (name, ..) in ADAPTERS {
+        let header = root().join("include").join(name);
+        let text = fs::read_to_string(&header).expect("the file is there");
+        for (number, line) in text.lines().enumerate() {
+            assert!(line.chars().count() <= 120, "{}:{}", header.display(), number + 1);
+        }
+    }
 }
 
 #[test]

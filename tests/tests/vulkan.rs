@@ -1,6 +1,6 @@
 //! slicepool_vulkan.h over a real driver: `tests/c/vulkan.c`, and the example.
 
-use slicepool_tests::{Link, STRICT, Suite, compile, has_header, library, run, scratch, skip};
+use slicepool_tests::{Link, STRICT, Suite, compile, has_header, library, root, run, scratch, skip};
 use std::fs;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -40,19 +40,19 @@ fn run_on_a_device(suite: Suite, test: &str) {
 
 macro_rules! device_tests {
     ($source:literal: $($name:ident),+ $(,)?) => {
-        mod checked_and_static {
+        device_tests! { checked_and_static, Suite::checked($source), $($name),+ }
+        device_tests! { released_and_shared, Suite::released($source), $($name),+ }
+    };
+    ($module:ident, $suite:expr, $($name:ident),+) => {
+        mod $module {
             use super::*;
-            $(#[test] fn $name() { run_on_a_device(Suite::checked($source), stringify!($name)); })+
+            $(#[test] fn $name() { run_on_a_device($suite, stringify!($name)); })+
             #[test]
             fn every_test_of_the_program_is_run() {
                 if example().is_some() {
-                    Suite::checked($source).with_flags(LINKED).assert_complete(&[$(stringify!($name)),+]);
+                    $suite.with_flags(LINKED).assert_complete(&[$(stringify!($name)),+]);
                 }
             }
-        }
-        mod released_and_shared {
-            use super::*;
-            $(#[test] fn $name() { run_on_a_device(Suite::released($source), stringify!($name)); })+
         }
     };
 }
@@ -80,6 +80,7 @@ device_tests! { "tests/c/vulkan.c":
     a_slice_waits_for_a_timeline_semaphore_that_the_allocator_asks,
     what_a_loader_lacks_is_named,
     what_cannot_work_is_refused_and_changes_nothing,
+    functions_of_version_1_1_are_called_where_instance_and_device_have_it,
     a_device_without_the_newer_functions_is_enough,
     a_request_says_what_its_use_needs,
 }
@@ -98,4 +99,28 @@ fn the_example_brings_a_picture_back_mirrored_and_the_validation_layer_has_nothi
     let at = |x: usize, y: usize| &pixels[3 * (y * 320 + x)..][..3];
     assert_eq!((at(229, 80)[0], at(229, 80)[1]), (250, 120));
     assert_eq!(usize::from(at(90, 80)[0]), 229 * 255 / 320);
+}
+
+#[test]
+fn the_example_in_the_header_compiles() {
+    if !has_header("vulkan/vulkan.h", "libvulkan-dev") {
+        return;
+    }
+    let header = fs::read_to_string(root().join("include/slicepool_vulkan.h")).expect("the file is there");
+    let code = header.split("@code\n").nth(1).and_then(|rest| rest.split(" * @endcode").next()).expect("an example");
+    let code: Vec<_> = code.lines().map(|line| line.trim_start_matches(" *").trim_end()).collect();
+    let text = format!(
+        "#include <vulkan/vulkan.h>\n#include \"slicepool_vulkan.h\"\n\
+         int example(VkInstance instance, VkPhysicalDevice gpu, VkDevice logical, VkBuffer buffer, const void *vertices,\n\
+         size_t size);\n\
+         int example(VkInstance instance, VkPhysicalDevice gpu, VkDevice logical, VkBuffer buffer, const void *vertices,\n\
+         size_t size) {{\n{}\nreturn 0;\n}}\nint main(void) {{ return 0; }}\n",
+        code.join("\n")
+    );
+    scratch();
+    for (extension, standard) in [("c", "-std=c99"), ("cpp", "-std=c++11")] {
+        let relative = format!("target/c-tests/vulkan_header.{extension}");
+        fs::write(root().join(&relative), &text).expect("the scratch directory is writable");
+        compile(&relative, &library("release"), Link::Static, &[&[standard], STRICT, LINKED].concat());
+    }
 }

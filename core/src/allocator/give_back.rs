@@ -11,6 +11,7 @@ use crate::ledger::Held;
 use crate::parts::COMPLETE;
 use crate::pool::Pool;
 use crate::sync::{Guard, Ordering};
+use core::ptr;
 
 /// Pages that one allocation gives back at most because of their age.
 const AGED_PAGES_PER_CALL: u32 = 4;
@@ -247,7 +248,7 @@ impl<D: Device> Allocator<D> {
     pub(super) fn give_back(&self, cell: &Cell, mut pool: Guard<'_, Pool>, page: u32, refusal: &mut Option<Error>) {
         let memory = pool.begin_return(page);
         let mapping = pool.pages.is_mapping(page);
-        let unmap = !mapping && pool.pages.forget_mapping(page);
+        let mapped = if mapping { ptr::null_mut() } else { pool.pages.forget_mapping(page) };
         let event = self.page_event(EventKind::PageReturned, cell, &memory);
         self.note_block(cell, false);
         drop(pool);
@@ -256,8 +257,8 @@ impl<D: Device> Allocator<D> {
             // The call that is at it goes on from here.
             return;
         }
-        if unmap {
-            self.device.unmap(&memory);
+        if !mapped.is_null() {
+            self.device.unmap(&memory.seen_at(mapped));
         }
         if memory.is_mapped() {
             return self.finish_return(cell, page, &memory, event, refusal);

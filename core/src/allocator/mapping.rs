@@ -62,8 +62,8 @@ impl<D: Device> Allocator<D> {
             return Ok(place);
         }
         drop(pool);
-        if mapped.is_ok() {
-            self.device.unmap(&memory);
+        if let Ok((at, _)) = mapped {
+            self.device.unmap(&memory.seen_at(at));
         }
         self.end_mapping(cell, page, &memory);
         mapped.and_then(|(_, place)| place)
@@ -88,13 +88,14 @@ impl<D: Device> Allocator<D> {
                 continue;
             }
             let memory = pool.pages[page].memory;
-            match pool.pages.end_share(page) {
+            let mapped = match pool.pages.end_share(page) {
                 None => return Err(Error::InvalidArgument { field: c"map_count", value: 0 }),
-                Some(false) => return Ok(()),
-                Some(true) => drop(pool),
-            }
+                Some(at) if at.is_null() => return Ok(()),
+                Some(at) => at,
+            };
+            drop(pool);
             let _in_flight = InFlight::new(&self.in_flight);
-            self.device.unmap(&memory);
+            self.device.unmap(&memory.seen_at(mapped));
             self.end_mapping(cell, page, &memory);
             return Ok(());
         }

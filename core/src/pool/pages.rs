@@ -311,14 +311,15 @@ impl Pages {
     }
 
     /// Gives up a part in a page's mapping: `None` if there was none. If it was the last and the device has mapped the
-    /// page on demand, unmapping begins with that, and [`Pages::end_mapping`] has to follow: `Some(true)`.
-    pub(crate) fn end_share(&self, index: u32) -> Option<bool> {
+    /// page on demand, unmapping begins with that, and [`Pages::end_mapping`] has to follow: where it was mapped;
+    /// otherwise NULL.
+    pub(crate) fn end_share(&self, index: u32) -> Option<*mut u8> {
         let page = &self.pages[index];
         let left = page.map_count.get().checked_sub(1)?;
         page.map_count.set(left);
-        let last = left == 0 && !page.mapping.load(Ordering::Relaxed).is_null();
-        page.is_mapping.set(last);
-        Some(last)
+        let at = if left == 0 { page.mapping.load(Ordering::Relaxed) } else { ptr::null_mut() };
+        page.is_mapping.set(!at.is_null());
+        Some(at)
     }
 
     /// Whether a page is being mapped or unmapped: who does that then gives it back.
@@ -340,13 +341,14 @@ impl Pages {
         page.map_count.set(count);
     }
 
-    /// Forgets a page's mapping, since it leaves; whether there was one that the device has to undo.
-    pub(crate) fn forget_mapping(&self, index: u32) -> bool {
+    /// Forgets a page's mapping, since it leaves: where it was, if there was one that the device has to undo, otherwise
+    /// NULL.
+    pub(crate) fn forget_mapping(&self, index: u32) -> *mut u8 {
         let page = &self.pages[index];
         page.map_count.set(0);
         let at = page.mapping.load(Ordering::Relaxed);
         page.mapping.store(ptr::null_mut(), Ordering::Relaxed);
-        !at.is_null() && !broken("returned_while_mapped")
+        if broken("returned_while_mapped") { ptr::null_mut() } else { at }
     }
 
     /// Whether a page is on its way back.

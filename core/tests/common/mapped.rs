@@ -144,6 +144,7 @@ impl Device for Mapped {
     fn unmap(&self, memory: &DeviceMemory) {
         assert!(!lock::is_held_here(), "the device was called under a lock");
         assert!(self.ledger.is_out(memory.handle), "a page is unmapped that went back");
+        assert_eq!(memory.mapped.addr() as u64, base_of(memory.handle), "unmapped elsewhere than it was mapped");
         self.unmaps.fetch_add(1, Ordering::Relaxed);
         self.run(&self.in_unmap);
         assert!(self.mapped.lock().unwrap().remove(&memory.handle), "a page is unmapped that is not mapped");
