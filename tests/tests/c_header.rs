@@ -106,18 +106,38 @@ fn the_header_is_clean_for_every_compiler_and_machine() {
     let _ = fs::remove_dir_all(dir);
 }
 
-/// The adapters for devices, what they include besides, and texts in which `@` includes them.
-const ADAPTERS: &[(&str, Option<(&str, &str)>, &[&str])] = &[
-    ("slicepool_vulkan.h", Some(("vulkan/vulkan_core.h", "libvulkan-dev")), &["@@", "#define VK_NO_PROTOTYPES\n@"]),
-    ("slicepool_opencl.h", Some(("CL/cl.h", "opencl-c-headers")), &["@@", "#define CL_TARGET_OPENCL_VERSION 120\n@"]),
-    ("slicepool_cuda.h", None, &["@@", "#define SLICEPOOL_CUDA_OPEN\n@@", "@#define SLICEPOOL_CUDA_OPEN\n@"]),
+/// An adapter for devices.
+struct Adapter {
+    name: &'static str,
+    /// A header that it includes, and what that comes with.
+    needs: Option<(&'static str, &'static str)>,
+    /// Ways to include it: each `@` stands for that line.
+    texts: &'static [&'static str],
+}
+
+const ADAPTERS: &[Adapter] = &[
+    Adapter {
+        name: "slicepool_vulkan.h",
+        needs: Some(("vulkan/vulkan_core.h", "libvulkan-dev")),
+        texts: &["@@", "#define VK_NO_PROTOTYPES\n@"],
+    },
+    Adapter {
+        name: "slicepool_opencl.h",
+        needs: Some(("CL/cl.h", "opencl-c-headers")),
+        texts: &["@@", "#define CL_TARGET_OPENCL_VERSION 120\n@"],
+    },
+    Adapter {
+        name: "slicepool_cuda.h",
+        needs: None,
+        texts: &["@@", "#define SLICEPOOL_CUDA_OPEN\n@@", "@#define SLICEPOOL_CUDA_OPEN\n@"],
+    },
 ];
 
 #[test]
 fn the_adapters_compile_alone_and_twice_under_every_standard_with_every_compiler() {
     let dir = directory("adapters");
-    for &(adapter, needed, texts) in ADAPTERS {
-        if needed.is_some_and(|(header, package)| !has_header(header, package)) {
+    for &Adapter { name: adapter, needs, texts } in ADAPTERS {
+        if needs.is_some_and(|(header, package)| !has_header(header, package)) {
             continue;
         }
         let sources: Vec<_> = (0..texts.len()).map(|number| dir.join(format!("{adapter}-{number}.h"))).collect();
@@ -128,7 +148,7 @@ fn the_adapters_compile_alone_and_twice_under_every_standard_with_every_compiler
         for &(name, package, flags) in COMPILERS {
             // Other machines' headers are not those of this one. Users' C++ compilers see installed headers as the
             // system's, where old-style casts are no matter.
-            let elsewhere = name.contains('-') && needed.is_some();
+            let elsewhere = name.contains('-') && needs.is_some();
             if elsewhere || name.contains("arm") || !has_tool(name, package) {
                 continue;
             }
@@ -158,7 +178,7 @@ fn the_adapters_compile_alone_and_twice_under_every_standard_with_every_compiler
 
 #[test]
 fn no_line_of_an_adapter_is_too_wide() {
-    for (name, ..) in ADAPTERS {
+    for Adapter { name, .. } in ADAPTERS {
         let header = root().join("include").join(name);
         let text = fs::read_to_string(&header).expect("the file is there");
         for (number, line) in text.lines().enumerate() {
