@@ -160,6 +160,20 @@ fn compile_to(program: &Path, source: &Path, library: &Library, link: Link, flag
     fs::rename(&fresh, program).expect("the scratch directory is writable");
 }
 
+/// Writes a source among what is built, and returns its name for [`compile`].
+pub fn write_source(name: &str, text: &str) -> String {
+    let path = scratch().join(name);
+    fs::write(&path, text).expect("the scratch directory is writable");
+    path.strip_prefix(root()).unwrap_or(&path).to_str().expect("a path in UTF-8").to_owned()
+}
+
+/// The first example in the comments of a header.
+pub fn example_in(header: &str) -> String {
+    let header = fs::read_to_string(root().join(header)).expect("the file is there");
+    let code = header.split("@code\n").nth(1).and_then(|rest| rest.split(" * @endcode").next()).expect("an example");
+    code.lines().map(|line| line.strip_prefix(" *").unwrap_or(line).trim_end().to_owned() + "\n").collect()
+}
+
 /// The name by which programs look for the shared library.
 pub fn runtime_name() -> String {
     naming::runtime_name("linux", env!("CARGO_PKG_VERSION")).expect("shared libraries have names there")
@@ -238,14 +252,12 @@ pub fn has_target(target: &str) -> bool {
 
 /// Whether a C header is there; otherwise as [`has_tool`].
 pub fn has_header(header: &str, package: &str) -> bool {
-    let source = scratch().join(format!("{}-{}.c", header.replace('/', "-"), process::id()));
-    fs::write(&source, format!("#include <{header}>\n")).expect("the scratch directory is writable");
-    let output = compiler(false).arg("-E").arg(&source).args(["-o", "/dev/null"]).output().expect("the compiler runs");
-    let _ = fs::remove_file(source);
-    if !output.status.success() {
+    let arguments = ["-E", "-include", header, "-x", "c", "/dev/null", "-o", "/dev/null"];
+    let found = compiler(false).args(arguments).output().expect("the compiler runs").status.success();
+    if !found {
         skip(&format!("{header} is missing; install {package}"));
     }
-    output.status.success()
+    found
 }
 
 /// Says that a test is skipped and why.

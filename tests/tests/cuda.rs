@@ -1,7 +1,9 @@
 //! slicepool_cuda.h over a double of the driver (`tests/c/cuda_double.c`): `tests/c/cuda.c`, the examples, the script that
 //! tries a real driver, and the header as compilers see it. There is no driver without a GPU.
 
-use slicepool_tests::{Link, STRICT, Suite, compile, compiler, has_tool, library, root, run, scratch};
+use slicepool_tests::{
+    Link, STRICT, Suite, compile, compiler, example_in, has_tool, library, root, run, scratch, write_source,
+};
 use std::fs;
 use std::path::Path;
 use std::process;
@@ -147,16 +149,12 @@ fn the_example_checks_every_byte() {
 
 #[test]
 fn the_example_in_the_header_runs() {
-    let header = fs::read_to_string(root().join("include/slicepool_cuda.h")).expect("the file is there");
-    let code = header.split("@code\n").nth(1).and_then(|rest| rest.split(" * @endcode").next()).expect("an example");
-    let text: Vec<_> = code.lines().map(|line| line.trim_start_matches(" *").trim_end()).collect();
+    let text = example_in("include/slicepool_cuda.h");
     // There the loader looks first.
     let folder = Path::new(double()).parent().and_then(Path::to_str).expect("a path in UTF-8");
-    scratch();
     for (extension, standard) in [("c", "-std=c99"), ("cpp", "-std=c++11")] {
-        let relative = format!("target/c-tests/cuda_header.{extension}");
-        fs::write(root().join(&relative), text.join("\n") + "\n").expect("the scratch directory is writable");
-        let program = compile(&relative, &library("release"), Link::Static, &[&[standard], STRICT].concat());
+        let source = write_source(&format!("cuda_header.{extension}"), &text);
+        let program = compile(&source, &library("release"), Link::Static, &[&[standard], STRICT].concat());
         run_with("LD_LIBRARY_PATH", folder, &program, &[]);
     }
 }

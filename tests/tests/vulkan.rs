@@ -1,6 +1,8 @@
 //! slicepool_vulkan.h over a real driver: `tests/c/vulkan.c`, and the example.
 
-use slicepool_tests::{Link, STRICT, Suite, compile, has_header, library, root, run, scratch, skip};
+use slicepool_tests::{
+    Link, STRICT, Suite, compile, example_in, has_header, library, run, scratch, skip, write_source,
+};
 use std::fs;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -106,21 +108,16 @@ fn the_example_in_the_header_compiles() {
     if !has_header("vulkan/vulkan.h", "libvulkan-dev") {
         return;
     }
-    let header = fs::read_to_string(root().join("include/slicepool_vulkan.h")).expect("the file is there");
-    let code = header.split("@code\n").nth(1).and_then(|rest| rest.split(" * @endcode").next()).expect("an example");
-    let code: Vec<_> = code.lines().map(|line| line.trim_start_matches(" *").trim_end()).collect();
+    let code = example_in("include/slicepool_vulkan.h");
     let text = format!(
         "#include <vulkan/vulkan.h>\n#include \"slicepool_vulkan.h\"\n\
          int example(VkInstance instance, VkPhysicalDevice gpu, VkDevice logical, VkBuffer buffer, const void *vertices,\n\
          size_t size);\n\
          int example(VkInstance instance, VkPhysicalDevice gpu, VkDevice logical, VkBuffer buffer, const void *vertices,\n\
-         size_t size) {{\n{}\nreturn 0;\n}}\nint main(void) {{ return 0; }}\n",
-        code.join("\n")
+         size_t size) {{\n{code}\nreturn 0;\n}}\nint main(void) {{ return 0; }}\n"
     );
-    scratch();
     for (extension, standard) in [("c", "-std=c99"), ("cpp", "-std=c++11")] {
-        let relative = format!("target/c-tests/vulkan_header.{extension}");
-        fs::write(root().join(&relative), &text).expect("the scratch directory is writable");
-        compile(&relative, &library("release"), Link::Static, &[&[standard], STRICT, LINKED].concat());
+        let source = write_source(&format!("vulkan_header.{extension}"), &text);
+        compile(&source, &library("release"), Link::Static, &[&[standard], STRICT, LINKED].concat());
     }
 }
