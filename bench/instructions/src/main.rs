@@ -3,9 +3,10 @@
 //! Without arguments: counts all paths, prints them beside the baseline, and fails if one differs by more than 3 %.
 //! `BLESS=1` rewrites the baseline instead. With a path and a number: walks the path so many times, for callgrind.
 
-mod paths;
+mod buffers;
+mod c;
+mod slices;
 
-use paths::PATHS;
 use std::env;
 use std::fs;
 use std::path::Path;
@@ -19,10 +20,18 @@ const TOLERANCE: f64 = 3.0;
 /// Walks of the shorter run; the longer one has twice as many, and the difference is what they cost.
 const WALKS: u64 = 5_000;
 
+/// Name, meaning, and what walks the path so many times. What comes before is the same however often that is.
+type NamedPath = (&'static str, &'static str, fn(u64));
+
+/// All paths.
+fn all() -> impl Iterator<Item = NamedPath> {
+    slices::PATHS.into_iter().chain(buffers::PATHS).chain(c::PATHS)
+}
+
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
     if let [name, walks] = arguments.as_slice() {
-        let (_, _, walk) = PATHS.iter().find(|(path, _, _)| path == name).expect("a path that there is");
+        let (_, _, walk) = all().find(|(path, _, _)| path == name).expect("a path that there is");
         walk(walks.parse().expect("a number"));
         return ExitCode::SUCCESS;
     }
@@ -30,7 +39,7 @@ fn main() -> ExitCode {
         println!("SKIPPED: there is no valgrind");
         return ExitCode::SUCCESS;
     }
-    let counts: Vec<(&str, &str, f64)> = PATHS.iter().map(|&(name, what, _)| (name, what, per_walk(name))).collect();
+    let counts: Vec<(&str, &str, f64)> = all().map(|(name, what, _)| (name, what, per_walk(name))).collect();
     if env::var_os("BLESS").is_some() {
         let lines: String = counts.iter().map(|(name, _, count)| format!("{name} {count:.1}\n")).collect();
         let compiler = compiler().unwrap_or_default();

@@ -1,11 +1,9 @@
-//! The paths. Each is walked so many times; what comes before is the same however often that is.
+//! Paths of buffers.
 
+use crate::NamedPath;
 use slicepool_core::{BufferPool, BufferPoolConfig, ThreadCache};
 use std::hint::black_box;
 use std::num::{NonZeroU32, NonZeroUsize};
-
-/// Name, meaning, and what walks the path so many times.
-pub type NamedPath = (&'static str, &'static str, fn(u64));
 
 /// All of them.
 pub const PATHS: [NamedPath; 10] = [
