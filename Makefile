@@ -77,8 +77,8 @@ bench-all: $(BUILD)/libslicepool.a
 	cd bench && $(CARGO) run --release --bin table
 	cd bench && $(CARGO) run --release --bin buffers --features heavy
 
-# Instructions that hot paths of buffer pools take, against those that are checked in. Needs valgrind.
-instructions:
+# Instructions that hot paths take, against those that are checked in. Needs valgrind.
+instructions: $(BUILD)/libslicepool.a
 	cd bench && $(CARGO) run --release -p slicepool-instructions
 
 # What programs would reserve, and what the device would have to do: recorded ones from the folder in SLICEPOOL_TRACES,

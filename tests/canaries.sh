@@ -3,6 +3,9 @@
 #
 # The faults are in core/src, behind broken("..."). They are all in one build; the environment says which is wanted. One
 # line per canary; exit status 1 if one survives, that is, if a test passes, or if the tests do not pass without a fault.
+#
+#     tests/canaries.sh                     all of them, as many at a time as there are processors
+#     tests/canaries.sh canary NAME TEST... that one, and so with model
 set -u
 cd "$(dirname "$0")/.." || exit 1
 CARGO_TARGET_DIR=${SLICEPOOL_CANARY_TARGET:-$PWD/target/canary}
@@ -13,8 +16,6 @@ export RUST_BACKTRACE=0
 # How a canary is noticed is of no interest.
 export SLICEPOOL_MODEL_SHRINK=0
 mkdir -p "$CARGO_TARGET_DIR" || exit 1
-failures=0
-
 # A wrapper gives the flag to this workspace only: dependencies are built as ever.
 RUSTC_WORKSPACE_WRAPPER=$CARGO_TARGET_DIR/rustc-canary
 export RUSTC_WORKSPACE_WRAPPER
@@ -35,19 +36,21 @@ canary() {
     name=$1
     shift
     verdict=
+    status=0
     for test in "$@"; do
         if run "$name" "$test"; then
             verdict="$verdict SURVIVED $test;"
-            failures=$((failures + 1))
+            status=1
         # A test's device may find more that is wrong while it is dropped because of the first.
         elif grep -q panicked "$log" && grep -qE 'test result: FAILED|panic in a destructor during cleanup' "$log"; then
             verdict="$verdict noticed by $test;"
         else
             verdict="$verdict $test ended without a verdict (see $log);"
-            failures=$((failures + 1))
+            status=1
         fi
     done
     echo "canary $name:${verdict%;}"
+    return $status
 }
 
 # model NAME TEST: demands that a model of threads, or another test of `make loom`'s build, fails with the fault NAME.
@@ -56,15 +59,28 @@ model() {
     if SLICEPOOL_CANARY=$1 RUSTFLAGS="--cfg loom" timeout 300 cargo test -q -p slicepool-core --lib \
         --target-dir "$CARGO_TARGET_DIR/loom" "$2" >"$log" 2>&1; then
         echo "canary $1: SURVIVED the model"
-        failures=$((failures + 1))
+        return 1
     # Memory that is freed twice may end the program.
     elif grep -qE 'test result: FAILED|signal: ' "$log"; then
         echo "canary $1: noticed by the model $2"
     else
         echo "canary $1: the model ended without a verdict (see $log)"
-        failures=$((failures + 1))
+        return 1
     fi
 }
+
+# all: the lines of the list below, some at a time.
+all() {
+    processors=$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
+    sed '/^#/d' | xargs -P "$processors" -L 1 tests/canaries.sh
+}
+
+case ${1:-} in
+canary | model)
+    "$@"
+    exit
+    ;;
+esac
 
 # Without a fault, everything passes.
 for test in exhaustive memory::granularity memory::blocks memory::types memory::mapping limits::growth_flags \
@@ -75,6 +91,7 @@ for test in exhaustive memory::granularity memory::blocks memory::types memory::
     fi
 done
 
+all <<'END'
 # A hole that fits is refused. The exhaustive test's pool is too small for one that only the last search finds.
 canary refuse_what_fits model
 # Freed handles are accepted once their slot is live again.
@@ -149,5 +166,4 @@ model buffer_count_late models::a_pool_that_is_closed
 model buffer_epoch_first models::what_a_request
 # A cache comes into being, and does not know that the pool is closed.
 model buffer_epoch_late models::a_cache_that_comes
-
-[ "$failures" -eq 0 ] || exit 1
+END
