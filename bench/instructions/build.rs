@@ -1,7 +1,9 @@
-//! Compiles the paths that programs in C walk.
+//! Compiles what walks paths of the C library.
 
 fn main() {
-    println!("cargo::rerun-if-changed=src/paths.c");
+    println!("cargo::rerun-if-changed=../c");
     println!("cargo::rerun-if-changed=../../include/slicepool.h");
-    cc::Build::new().file("src/paths.c").include("../../include").std("c11").opt_level(2).compile("paths");
+    let mut build = cc::Build::new();
+    build.files(["../c/churn.c", "../c/buffers.c"]).include("../../include");
+    build.std("c11").opt_level(2).compile("paths");
 }

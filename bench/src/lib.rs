@@ -5,6 +5,7 @@
 
 pub mod best_fit;
 pub mod buffers;
+pub mod c_churn;
 pub mod churn;
 pub mod replay;
 pub mod subjects;

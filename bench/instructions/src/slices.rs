@@ -24,10 +24,10 @@ pub const PATHS: [NamedPath; 9] = [
 ];
 
 /// Victims and sizes that there are, for all walks in turn.
-const MADE: usize = 1 << 14;
+pub const MADE: usize = 1 << 14;
 
 /// Room for the churn with 10,000 live.
-const PAGE: u64 = 16 << 30;
+pub const PAGE: u64 = 16 << 30;
 
 #[derive(Default)]
 struct NoDevice(Cell<u64>);
@@ -43,17 +43,27 @@ impl Device for NoDevice {
     }
 }
 
-/// Random numbers; `paths.c` makes the same ones.
-struct Random(u64);
+/// Random numbers, always the same.
+pub struct Random(u64);
 
 impl Random {
+    /// From the start.
+    pub const fn new() -> Self {
+        Self(42)
+    }
+
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         self.0 >> 16
     }
 
+    /// A number below a limit.
+    pub fn below(&mut self, limit: usize) -> usize {
+        self.next() as usize % limit
+    }
+
     /// 256 B to 1 MiB, about as many of each magnitude.
-    fn size(&mut self) -> u64 {
+    pub fn size(&mut self) -> u64 {
         let shift = self.next() % 12;
         (256 + self.next() % 256) << shift
     }
@@ -61,9 +71,9 @@ impl Random {
 
 /// Walks a churn: `allocate` gets a size and a number that counts, `free` what that has answered.
 fn churn<H>(live: usize, walks: u64, mut allocate: impl FnMut(u64, u64) -> H, mut free: impl FnMut(H)) {
-    let mut random = Random(42);
+    let mut random = Random::new();
     let mut slices: Vec<Option<H>> = (0..live).map(|i| Some(allocate(random.size(), i as u64))).collect();
-    let made: Vec<_> = (0..MADE).map(|_| (random.next() as usize % live, random.size())).collect();
+    let made: Vec<_> = (0..MADE).map(|_| (random.below(live), random.size())).collect();
     for walk in 0..walks {
         let (victim, size) = made[walk as usize % MADE];
         free(slices[victim].take().expect("it was allocated"));

@@ -1,13 +1,11 @@
 //! slicepool's C functions, through the shared library: `make` builds it; `SLICEPOOL_LIBRARY` names another one.
 
 use super::{Buffers, Local, Setup};
-use std::env;
-use std::ffi::{CStr, CString, c_void};
+use crate::c_churn::library as path;
+use std::ffi::{CStr, c_void};
 use std::mem::transmute_copy;
 use std::ptr::null_mut;
 use std::sync::{Arc, OnceLock};
-
-const LIBRARY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/capi/release/libslicepool.so");
 
 /// `SLICEPOOL_DESTROY_FORCE`
 const FORCE: u32 = 1;
@@ -69,10 +67,8 @@ struct Library {
 
 impl Library {
     fn open() -> Option<Self> {
-        let path = env::var("SLICEPOOL_LIBRARY").unwrap_or_else(|_| LIBRARY.into());
-        let path = CString::new(path).ok()?;
         // SAFETY: the library does nothing when it is loaded.
-        let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
+        let library = unsafe { libc::dlopen(path().as_ptr(), libc::RTLD_NOW) };
         if library.is_null() {
             return None;
         }

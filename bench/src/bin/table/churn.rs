@@ -1,7 +1,9 @@
 //! The churn at the granule's alignment.
 
+use crate::goals::{Goals, worst};
 use crate::turns::{TURNS, Turns, take_turns};
 use slicepool_bench::GRANULE;
+use slicepool_bench::c_churn::CChurn;
 use slicepool_bench::churn::{Churn, Running};
 use slicepool_bench::subjects::{OffsetAllocator, Pool, Subject, VirtualBlock};
 use slicepool_core::layout::{self, Properties};
@@ -21,32 +23,53 @@ fn fill<S: Subject>(churn: &Churn) -> Running<S> {
 }
 
 /// Nanoseconds per pair of every peer.
-pub fn speed() {
+pub fn speed(goals: &mut Goals) {
     println!(
         "ns of CPU per pair (free one, allocate one): lower quartile of {TURNS} turns, and ratios to the first two columns"
     );
     println!(
-        "{:>9}  {:>20} {:>20} {:>20} {:>20}",
+        "{:>9}  {:>20} {:>20} {:>20} {:>20} {:>20}",
         "live",
         OffsetAllocator::NAME,
         VirtualBlock::NAME,
         Space::NAME,
-        Pool::NAME
+        Pool::NAME,
+        CChurn::NAME
     );
+    let (mut all, mut metadata_of_each) = (Vec::new(), Vec::new());
     for live in [1_000, 10_000, 100_000] {
         let churn = Churn::new(42, live, 1_000_000);
         let pool = fill::<Pool>(&churn);
         let metadata = pool.subject().allocator().statistics().metadata;
+        let mut c = CChurn::fill(&churn, roomy(&churn));
+        if c.is_none() {
+            println!("SKIPPED: the C library is not there; make builds it");
+        }
         let times = take_turns([
             Turns::churn(&churn, fill::<OffsetAllocator>(&churn), PAIRS),
             Turns::churn(&churn, fill::<VirtualBlock>(&churn), PAIRS),
             Turns::churn(&churn, fill::<Space>(&churn), PAIRS),
             Turns::churn(&churn, pool, PAIRS),
+            Turns::new(PAIRS, |pairs| c.iter_mut().for_each(|c| c.pairs(pairs))),
         ]);
         let cells = times.map(|ns| format!("{ns:.1} ({:.2}, {:.2})", ns / times[0], ns / times[1]));
-        println!("{live:>9}  {:>20} {:>20} {:>20} {:>20}", cells[0], cells[1], cells[2], cells[3]);
+        println!("{live:>9}  {:>20} {:>20} {:>20} {:>20} {:>20}", cells[0], cells[1], cells[2], cells[3], cells[4]);
         println!("{:>9}  metadata of the pool: {:.1} bytes per live slice", "", metadata as f64 / live as f64);
+        all.push(times);
+        metadata_of_each.push(metadata as f64 / live as f64);
     }
+    let ratio = |of: usize, to: usize| worst(all.iter().map(|times| times[of] / times[to]));
+    goals.at_most("pool to offset-allocator", ratio(3, 0), 0.9);
+    goals.at_most("pool to VMA's virtual block", ratio(3, 1), 0.45);
+    if all[0][4] > 1.0 {
+        goals.at_most("pool through C to offset-allocator", ratio(4, 0), 1.0);
+        goals.at_most(
+            "ns of a C pair over the Rust pair, two calls each",
+            worst(all.iter().map(|times| times[4] - times[3])),
+            10.0,
+        );
+    }
+    goals.at_most("metadata, bytes per live slice", worst(metadata_of_each), 56.0);
 }
 
 /// What ageing costs, and pages that grow, and a second pool.
@@ -70,15 +93,17 @@ pub fn layouts() {
 }
 
 /// Single operations.
-pub fn latency() {
+pub fn latency(goals: &mut Goals) {
     println!("\nns of a single pair in a churn of 10,000 live: p50 / p99 / p99.9 / max");
     latency_of::<OffsetAllocator>();
-    latency_of::<VirtualBlock>();
+    let block = latency_of::<VirtualBlock>();
     latency_of::<Space>();
-    latency_of::<Pool>();
+    let pool = latency_of::<Pool>();
+    goals.at_most("p99.9 of a pair, pool to VMA's virtual block", pool / block, 0.8);
 }
 
-fn latency_of<S: Subject>() {
+/// Prints them; p99.9.
+fn latency_of<S: Subject>() -> f64 {
     let churn = Churn::new(42, 10_000, 1_000_000);
     let mut running = fill::<S>(&churn);
     running.pairs(&churn, 100_000);
@@ -92,10 +117,11 @@ fn latency_of<S: Subject>() {
     times.sort_unstable();
     let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize];
     println!("{:>20}: {} / {} / {} / {}", S::NAME, at(0.5), at(0.99), at(0.999), at(1.0));
+    at(0.999) as f64
 }
 
 /// Cost against the number of pages.
-pub fn pages() {
+pub fn pages(goals: &mut Goals) {
     let churn = Churn::new(42, 10_000, 1_000_000);
     let bytes = roomy(&churn).next_multiple_of(4096 * (1 << 20));
     let mut held = Vec::new();
@@ -110,4 +136,5 @@ pub fn pages() {
     for (pages, ns) in held.iter().zip(times) {
         println!("{pages:>9}  {ns:>8.1} ({:.2})", ns / times[0]);
     }
+    goals.at_most("many pages to one", worst(times) / times[0], 1.3);
 }

@@ -2,18 +2,25 @@
 
 mod aligned;
 mod churn;
+mod device;
+mod goals;
 mod packing;
 mod reuse;
+mod threads;
 mod turns;
 
 fn main() {
-    churn::speed();
+    let mut goals = goals::Goals::default();
+    churn::speed(&mut goals);
     churn::layouts();
-    churn::latency();
-    churn::pages();
-    aligned::speed();
-    reuse::speed();
-    reuse::free_pages();
+    churn::latency(&mut goals);
+    churn::pages(&mut goals);
+    aligned::speed(&mut goals);
+    reuse::speed(&mut goals);
+    reuse::free_pages(&mut goals);
     reuse::steady();
-    packing::smallest_spaces();
+    packing::smallest_spaces(&mut goals);
+    threads::contention(&mut goals);
+    device::latency(&mut goals);
+    goals.print();
 }

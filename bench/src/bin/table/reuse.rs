@@ -1,5 +1,6 @@
 //! Memory that serves again: one slice at a time, whose page was held before.
 
+use crate::goals::{Goals, worst};
 use crate::turns::{Turns, take_turns};
 use slicepool_bench::replay::Gauge;
 use slicepool_bench::subjects::{Pool, Subject};
@@ -52,7 +53,7 @@ fn kinds() -> [PoolOptions; 3] {
 }
 
 /// Cost against the number of different sizes.
-pub fn speed() {
+pub fn speed(goals: &mut Goals) {
     println!("\nns per pair (allocate one, free it) of random sizes, and ratio to one size");
     println!("{:>9}  {:>16} {:>16} {:>16}", "sizes", "direct", "exclusive", "sliced");
     let mut first = None;
@@ -62,20 +63,28 @@ pub fn speed() {
         let order: Vec<_> = (0..1 << 16).map(|_| sizes[random.below(count as u64) as usize]).collect();
         let times = take_turns(kinds().map(|pool| pairs(with_free_pages(&pool, sizes.iter().copied()), &order)));
         print_row(&count.to_string(), times, *first.get_or_insert(times));
+        if count == 10_000 {
+            goals.at_most("direct, ns of a pair with 10,000 sizes", times[0], 30.0);
+        }
     }
 }
 
 /// Cost against the number of pages that are free besides.
-pub fn free_pages() {
+pub fn free_pages(goals: &mut Goals) {
     println!("\nns per pair of one size, by free pages besides, and ratio to none");
     println!("{:>20}  {:>16} {:>16}", "free pages", "direct", "exclusive");
     let hot = [LARGEST / 2];
     let none = row_of_free(&hot, &[]);
     print_row("none", none, none);
+    let mut ratios = Vec::new();
     for count in [10, 1_000, 100_000] {
-        print_row(&format!("{count} of other sizes"), row_of_free(&hot, &distinct_sizes(count)), none);
-        print_row(&format!("{count} of the same"), row_of_free(&hot, &vec![hot[0]; count]), none);
+        for (name, besides) in [("other sizes", distinct_sizes(count)), ("the same", vec![hot[0]; count])] {
+            let row = row_of_free(&hot, &besides);
+            print_row(&format!("{count} of {name}"), row, none);
+            ratios.push(row[0] / none[0]);
+        }
     }
+    goals.at_most("direct, many free pages to none", worst(ratios), 1.3);
 }
 
 fn row_of_free(hot: &[u64], besides: &[u64]) -> [f64; 2] {
