@@ -4,6 +4,7 @@
 use crate::error::Error;
 use crate::int::granules_up;
 use crate::metadata::{Chunk, HostMemory};
+use crate::slicer::nodes::Node;
 use crate::slicer::{PageKind, Scanned, Slicer};
 use crate::slots::{SliceId, new_tags};
 
@@ -199,9 +200,10 @@ impl Space {
 
     #[inline(always)]
     fn settle(&mut self, slot: u32, requested: u64) -> SpaceSlice {
-        let slice = self.slice_at(slot);
+        let node = self.slicer.node(slot);
+        let slice = self.slice_of_node(slot, node);
         let padding = slice.size - requested;
-        self.slicer.set_padding(slot, padding as u32);
+        node.link_a.set(padding as u32);
         self.in_use += requested;
         self.padding += padding;
         self.in_use_peak = self.in_use_peak.max(self.in_use);
@@ -210,9 +212,13 @@ impl Space {
 
     #[inline(always)]
     fn slice_at(&self, slot: u32) -> SpaceSlice {
-        let node = self.slicer.node(slot);
+        self.slice_of_node(slot, self.slicer.node(slot))
+    }
+
+    #[inline(always)]
+    fn slice_of_node(&self, slot: u32, node: &Node) -> SpaceSlice {
         SpaceSlice {
-            id: self.slicer.id(slot),
+            id: self.slicer.id_of(slot, node),
             offset: u64::from(node.offset.get()) << self.granule_shift,
             size: u64::from(node.size.get()) << self.granule_shift,
         }

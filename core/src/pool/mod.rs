@@ -241,12 +241,12 @@ impl Pool {
     #[inline(always)]
     fn settle(&mut self, slot: u32, requested: u64) -> Slice {
         let node = self.slicer.node(slot);
-        let size = self.rules.bytes(node.size.get());
         // Less than a granule, which is at most 2^32 bytes.
-        let padding = size - requested;
-        self.slicer.set_padding(slot, padding as u32);
+        let padding = self.rules.bytes(node.size.get()) - requested;
+        node.link_a.set(padding as u32);
+        let slice = self.slice_of_node(slot, node);
         self.note_in_use(requested, padding);
-        self.slice_at(slot)
+        slice
     }
 
     #[inline(always)]
@@ -257,12 +257,13 @@ impl Pool {
         self.largest_allocation = self.largest_allocation.max(requested);
     }
 
-    /// Books a slice out that is about to be freed or resized.
+    /// Books a slice out that is about to be freed or resized; its page.
     #[inline(always)]
-    fn unsettle(&mut self, slot: u32) {
+    fn unsettle(&mut self, slot: u32) -> u32 {
         let node = self.slicer.node(slot);
-        let padding = u64::from(node.link_a.get());
+        let (page, padding) = (node.page.get(), u64::from(node.link_a.get()));
         self.note_not_in_use(self.rules.bytes(node.size.get()) - padding, padding);
+        page
     }
 
     #[inline(always)]
@@ -288,11 +289,15 @@ impl Pool {
 
     #[inline(always)]
     fn slice_at(&self, slot: u32) -> Slice {
-        let node = self.slicer.node(slot);
+        self.slice_of_node(slot, self.slicer.node(slot))
+    }
+
+    #[inline(always)]
+    fn slice_of_node(&self, slot: u32, node: &Node) -> Slice {
         let memory = &self.pages[node.page.get()].memory;
         let offset = self.rules.bytes(node.offset.get());
         Slice {
-            id: self.slicer.id(slot),
+            id: self.slicer.id_of(slot, node),
             memory: memory.handle,
             offset,
             size: self.rules.bytes(node.size.get() - self.rules.margin),
@@ -344,8 +349,7 @@ impl Pool {
         if !self.rules.cuts() {
             return self.free_whole(slot, clock);
         }
-        self.unsettle(slot);
-        let page = self.slicer.node(slot).page.get();
+        let page = self.unsettle(slot);
         let edge = self.slicer.free(slot);
         if edge != 0 {
             self.slicer.set_page_idle(edge);

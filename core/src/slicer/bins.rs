@@ -117,8 +117,7 @@ impl Bins {
     /// and packs nearly as well as a sorted list.
     #[cfg_attr(feature = "complete", inline(always))]
     #[cfg_attr(not(feature = "complete"), inline(never))]
-    pub(crate) fn link(&mut self, nodes: &Nodes, hole: u32) {
-        let node = &nodes[hole];
+    pub(crate) fn link(&mut self, nodes: &Nodes, hole: u32, node: &Node) {
         let class = class_of(node.size.get());
         let head = self.heads[class];
         let front = mask(node.place() < nodes[head.first()].place());

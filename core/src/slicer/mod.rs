@@ -274,12 +274,6 @@ impl Slicer {
         &self.nodes[slot]
     }
 
-    /// Bytes by which a slice is larger than what was asked for.
-    #[inline(always)]
-    pub(crate) fn set_padding(&mut self, slot: u32, padding: u32) {
-        self.nodes[slot].link_a.set(padding);
-    }
-
     /// Marks a live slice as about to be freed by a batch, so that nobody else frees it.
     pub(crate) fn claim(&mut self, slot: u32) {
         debug_assert!(self.nodes[slot].is_any(Kind::Live));
@@ -420,9 +414,9 @@ impl Slicer {
         if rest != 0 {
             old.offset.set(old.offset.get() + size);
             old.size.set(rest);
-            bins.link(nodes, hole);
+            bins.link(nodes, hole, old);
         } else {
-            nodes.put(hole);
+            nodes.put(hole, old);
             self.holes -= 1;
         }
         self.note_allocated(size);
@@ -469,7 +463,7 @@ impl Slicer {
             self.bins.unlink(&self.nodes, node);
             node.offset.set(offset + gap);
             node.size.set(node.size.get() - gap);
-            self.bins.link(&self.nodes, hole);
+            self.bins.link(&self.nodes, hole, node);
             self.insert_hole_before(hole, offset, gap);
         }
         self.carve_elsewhere(hole, size)
@@ -495,7 +489,7 @@ impl Slicer {
         new.set_neighbours(prev, next);
         self.nodes[prev].next.set(slot);
         behind.prev.set(slot);
-        self.bins.link(&self.nodes, slot);
+        self.bins.link(&self.nodes, slot, new);
         self.holes += 1;
     }
 
@@ -520,14 +514,14 @@ impl Slicer {
             node.offset.set(low.offset.get());
             node.size.set(node.size.get() + low.size.get());
             before = low.prev.get();
-            nodes.put(prev);
+            nodes.put(prev, low);
             self.holes -= 1;
         }
         if high.is(Kind::Hole) && !broken("no_coalescing") {
             bins.unlink(nodes, high);
             node.size.set(node.size.get() + high.size.get());
             after = high.next.get();
-            nodes.put(next);
+            nodes.put(next, high);
             self.holes -= 1;
         }
         node.state.set(state(Kind::Hole, node.generation() + 1));
@@ -540,7 +534,7 @@ impl Slicer {
         if after == self.tail || before == after {
             return self.absorb_into_edge(slot, after);
         }
-        self.bins.link(&self.nodes, slot);
+        self.bins.link(&self.nodes, slot, node);
         0
     }
 
@@ -553,7 +547,7 @@ impl Slicer {
         end.size.set(end.size.get() + node.size.get());
         end.prev.set(before);
         self.nodes[before].next.set(edge);
-        self.nodes.put(hole);
+        self.nodes.put(hole, node);
         self.holes -= 1;
         edge & mask(before == edge)
     }

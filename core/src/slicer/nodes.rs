@@ -22,7 +22,7 @@ pub(crate) struct Node {
     /// Neighbours by address; the page's edge closes the ring.
     pub(crate) prev: Cell<u32>,
     pub(crate) next: Cell<u32>,
-    /// Hole: the previous of its class. Slice: bytes of padding.
+    /// Hole: the previous of its class. Slice: bytes by which it is larger than what was asked for.
     pub(crate) link_a: Cell<u32>,
     /// Hole: the next of its class. Unused: the next unused.
     pub(crate) link_b: Cell<u32>,
@@ -213,11 +213,10 @@ impl Nodes {
     }
 
     /// Puts a node that is no longer needed on the list of unused ones, or retires it when its generations are used
-    /// up.
+    /// up. `node` is that of `index`.
     #[inline(always)]
-    pub(crate) fn put(&self, index: u32) {
-        debug_assert_ne!(index, 0);
-        let node = &self[index];
+    pub(crate) fn put(&self, index: u32, node: &Node) {
+        debug_assert!(index != 0 && core::ptr::eq(node, &raw const self[index]));
         node.set_kind(Kind::Unused);
         if node.generation() != GENERATION_RETIRED {
             node.link_b.set(self.unused.get());

@@ -62,7 +62,7 @@ impl Slicer {
         }
         self.idle += 1;
         match &mut self.idle_bins {
-            Some(bins) if COMPLETE => bins.link(&self.nodes, edge),
+            Some(bins) if COMPLETE => bins.link(&self.nodes, edge, &self.nodes[edge]),
             _ => self.idle_size = self.nodes[edge].size.get(),
         }
         self.changes = self.changes.wrapping_add(1);
@@ -80,8 +80,9 @@ impl Slicer {
     pub(crate) fn remove_page(&mut self, edge: u32) {
         debug_assert!(self.page_is_empty(edge) && edge != self.tail);
         self.leave_idle(edge);
-        self.free -= u64::from(self.nodes[edge].size.get());
-        self.nodes.put(edge);
+        let node = &self.nodes[edge];
+        self.free -= u64::from(node.size.get());
+        self.nodes.put(edge, node);
         self.changes = self.changes.wrapping_add(1);
     }
 
@@ -118,7 +119,7 @@ impl Slicer {
             if node.is_slice() {
                 node.state.set(state(Kind::Live, node.generation() + 1));
             }
-            self.nodes.put(index);
+            self.nodes.put(index, node);
         }
         self.bins.clear();
         let tail = &self.nodes[self.tail];
@@ -166,10 +167,10 @@ impl Slicer {
             if rest == 0 {
                 node.next.set(next.next.get());
                 self.nodes[next.next.get()].prev.set(slot);
-                self.nodes.put(behind);
+                self.nodes.put(behind, next);
                 self.holes -= 1;
             } else {
-                self.bins.link(&self.nodes, behind);
+                self.bins.link(&self.nodes, behind, next);
             }
         } else {
             debug_assert!(size < old);

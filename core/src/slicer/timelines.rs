@@ -174,7 +174,7 @@ impl Slicer {
             return Due::Slice(first);
         }
         let slot = node.offset.get();
-        self.nodes.put(first);
+        self.nodes.put(first, node);
         let slice = &self.nodes[slot];
         slice.link_a.set(slice.link_a.get() - 1);
         if slice.link_a.get() == 0 { Due::Slice(slot) } else { Due::Partly }

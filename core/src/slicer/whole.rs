@@ -64,22 +64,23 @@ impl Slicer {
         let (old, new) = (&self.nodes[hole], &self.nodes[slot]);
         new.set(Kind::Live, old.page.get(), 0, old.size.get());
         new.set_neighbours(slot, slot);
-        self.nodes.put(hole);
+        self.nodes.put(hole, old);
         slot
     }
 
     /// Removes a free page, which is in no list any more.
     pub(crate) fn remove_whole(&mut self, hole: u32) {
-        debug_assert!(self.nodes[hole].is(Kind::Hole));
+        let node = &self.nodes[hole];
+        debug_assert!(node.is(Kind::Hole));
         self.holes -= 1;
-        self.free -= u64::from(self.nodes[hole].size.get());
-        self.nodes.put(hole);
+        self.free -= u64::from(node.size.get());
+        self.nodes.put(hole, node);
         self.changes = self.changes.wrapping_add(1);
     }
 
     /// Puts a free page into the list of its class.
     pub(crate) fn link_whole(&mut self, hole: u32) {
-        self.bins.link(&self.nodes, hole);
+        self.bins.link(&self.nodes, hole, &self.nodes[hole]);
     }
 
     /// Takes a free page out of the list of its class.
