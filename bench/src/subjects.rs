@@ -2,8 +2,8 @@
 
 use crate::GRANULE;
 use slicepool_core::{
-    Allocator, AllocatorOptions, Device, DeviceError, DeviceMemory, MemoryType, PageRequest, PoolOptions, Request,
-    SliceId, Space, SpaceOptions,
+    Allocator, AllocatorOptions, Device, DeviceError, DeviceMemory, LockKind, MemoryType, PageRequest, PoolOptions,
+    Request, SliceId, Space, SpaceOptions,
 };
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -78,7 +78,12 @@ impl Pool {
 
     /// One with a list of pools.
     pub fn of(pools: &[PoolOptions]) -> Self {
-        let options = AllocatorOptions::default().with_memory_type(MemoryType::new(u64::MAX, Self::MAX_ALIGNMENT));
+        Self::with_lock(pools, LockKind::spin())
+    }
+
+    fn with_lock(pools: &[PoolOptions], lock: LockKind) -> Self {
+        let memory_type = MemoryType::new(u64::MAX, Self::MAX_ALIGNMENT);
+        let options = AllocatorOptions::default().with_memory_type(memory_type).with_lock(lock);
         Self(Allocator::try_new(NoDevice::default(), pools, options).expect("valid options"))
     }
 
@@ -113,6 +118,28 @@ impl Subject for Pool {
 impl AlignedSubject for Pool {
     fn allocate_aligned(&mut self, bytes: u64, alignment: u64) -> Option<SliceId> {
         self.0.allocate(&Request::new(bytes).aligned(alignment)).ok().map(|slice| slice.id)
+    }
+}
+
+/// The same where the program lets one thread at a time call: without a lock.
+pub struct UnlockedPool(Pool);
+
+impl Subject for UnlockedPool {
+    type Handle = SliceId;
+    const NAME: &'static str = "the same, unlocked";
+
+    fn new(bytes: u64, _: usize) -> Self {
+        let pools = [PoolOptions::sliced_pages(bytes, bytes, Some(bytes)).with_granule(GRANULE)];
+        // SAFETY: a subject is used by one thread at a time.
+        Self(Pool::with_lock(&pools, unsafe { LockKind::unlocked() }))
+    }
+
+    fn allocate(&mut self, bytes: u64) -> Option<SliceId> {
+        self.0.allocate(bytes)
+    }
+
+    fn free(&mut self, handle: SliceId) {
+        self.0.free(handle);
     }
 }
 
