@@ -8,6 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Default)]
 pub struct BestFit {
     bytes: u64,
+    growths: u64,
+    /// Bytes of live slices.
+    occupied: u64,
     /// Live slices and free ranges by their offset.
     live: BTreeMap<u64, u64>,
     free: BTreeMap<u64, u64>,
@@ -20,12 +23,23 @@ impl BestFit {
     pub fn grow(&mut self, additional: u64) {
         let end = self.bytes;
         self.bytes += additional;
+        self.growths += 1;
         self.insert(end, additional);
     }
 
     /// Bytes of the space.
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Bytes of live slices, rounded up to the granule.
+    pub fn occupied(&self) -> u64 {
+        self.occupied
+    }
+
+    /// How often it was made longer.
+    pub fn growths(&self) -> u64 {
+        self.growths
     }
 
     /// Free bytes at the end of the space.
@@ -76,11 +90,13 @@ impl Subject for BestFit {
             self.by_size.insert((size - needed, offset + needed));
         }
         self.live.insert(offset, needed);
+        self.occupied += needed;
         Some(offset)
     }
 
     fn free(&mut self, offset: u64) {
         let size = self.live.remove(&offset).expect("live");
+        self.occupied -= size;
         self.insert(offset, size);
     }
 }

@@ -7,7 +7,10 @@ pub mod best_fit;
 pub mod buffers;
 pub mod c_churn;
 pub mod churn;
+pub mod plot;
 pub mod replay;
+pub mod results;
+pub mod segments;
 pub mod subjects;
 
 pub use slicepool_traces::{self as traces, Random};

@@ -33,13 +33,20 @@ impl Trace {
 
     /// The most bytes that are live at any time.
     pub fn peak(&self) -> u64 {
-        let (mut sizes, mut live, mut peak) = (Vec::new(), 0, 0);
-        for event in &self.events {
+        self.peak_at().1
+    }
+
+    /// After how many events the most bytes are live for the first time, and how many those are.
+    pub fn peak_at(&self) -> (usize, u64) {
+        let (mut sizes, mut live, mut peak) = (Vec::new(), 0, (0, 0));
+        for (index, event) in self.events.iter().enumerate() {
             match *event {
                 Event::Allocate(size) => {
                     sizes.push(size);
                     live += size;
-                    peak = peak.max(live);
+                    if live > peak.1 {
+                        peak = (index + 1, live);
+                    }
                 }
                 Event::Free(slice) => live -= sizes[slice],
             }
@@ -55,6 +62,6 @@ mod tests {
     #[test]
     fn the_peak_counts_live_bytes() {
         let events = vec![Event::Allocate(10), Event::Allocate(20), Event::Free(0), Event::Allocate(15)];
-        assert_eq!(Trace { name: String::new(), events }.peak(), 35);
+        assert_eq!(Trace { name: String::new(), events }.peak_at(), (4, 35));
     }
 }

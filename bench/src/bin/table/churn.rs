@@ -5,6 +5,7 @@ use crate::turns::{TURNS, Turns, take_turns};
 use slicepool_bench::GRANULE;
 use slicepool_bench::c_churn::CChurn;
 use slicepool_bench::churn::{Churn, Running};
+use slicepool_bench::plot::{self, Line, Point};
 use slicepool_bench::subjects::{OffsetAllocator, Pool, Subject, UnlockedPool, VirtualBlock};
 use slicepool_core::layout::{self, Properties};
 use slicepool_core::{PoolOptions, Space};
@@ -22,23 +23,20 @@ fn fill<S: Subject>(churn: &Churn) -> Running<S> {
     Running::fill(churn, roomy(churn)).expect("roomy")
 }
 
-/// Nanoseconds per pair of every peer.
-pub fn speed(goals: &mut Goals) {
+const LIVE: [usize; 5] = [1_000, 3_000, 10_000, 30_000, 100_000];
+
+/// The columns.
+const NAMES: [&str; 6] =
+    [OffsetAllocator::NAME, VirtualBlock::NAME, Space::NAME, Pool::NAME, UnlockedPool::NAME, CChurn::NAME];
+
+/// Nanoseconds per pair of every peer; a plot of them.
+pub fn speed(goals: &mut Goals) -> String {
     println!(
         "ns of CPU per pair (free one, allocate one): lower quartile of {TURNS} turns, and ratios to the first two columns"
     );
-    println!(
-        "{:>9}  {:>20} {:>20} {:>20} {:>20} {:>20} {:>20}",
-        "live",
-        OffsetAllocator::NAME,
-        VirtualBlock::NAME,
-        Space::NAME,
-        Pool::NAME,
-        UnlockedPool::NAME,
-        CChurn::NAME
-    );
+    println!("{:>9}  {}", "live", NAMES.map(|name| format!("{name:>20}")).join(" "));
     let (mut all, mut metadata_of_each) = (Vec::new(), Vec::new());
-    for live in [1_000, 10_000, 100_000] {
+    for live in LIVE {
         let churn = Churn::new(42, live, 1_000_000);
         let pool = fill::<Pool>(&churn);
         let metadata = pool.subject().allocator().statistics().metadata;
@@ -58,6 +56,10 @@ pub fn speed(goals: &mut Goals) {
         let cells = cells.map(|cell| format!("{cell:>20}")).join(" ");
         println!("{live:>9}  {cells}");
         println!("{:>9}  metadata of the pool: {:.1} bytes per live slice", "", metadata as f64 / live as f64);
+        let workload = format!("churn, {live} live");
+        for (name, ns) in NAMES.iter().zip(times).filter(|(_, ns)| *ns > 1.0) {
+            goals.results().add(&workload, name, "pair, CPU time", "ns", ns);
+        }
         all.push(times);
         metadata_of_each.push(metadata as f64 / live as f64);
     }
@@ -73,6 +75,13 @@ pub fn speed(goals: &mut Goals) {
         );
     }
     goals.at_most("metadata, bytes per live slice", worst(metadata_of_each), 56.0);
+    let points = |column: usize| {
+        let points = LIVE.iter().zip(&all).filter(|(_, times)| times[column] > 1.0);
+        points.map(|(&live, times)| Point { live: live as u64, nanoseconds: times[column], spread: 0.0 }).collect()
+    };
+    let lines: Vec<_> = (0..NAMES.len()).map(|column| Line { name: NAMES[column], points: points(column) }).collect();
+    let lines: Vec<_> = lines.into_iter().filter(|line: &Line| !line.points.is_empty()).collect();
+    plot::cost_against_live("Cost of freeing a random slice and allocating another", &lines)
 }
 
 /// What ageing costs, and pages that grow, and a second pool.

@@ -1,10 +1,24 @@
 //! What was to be reached, beside what has been.
 
-/// Goals with their figures, printed at the end.
-#[derive(Default)]
-pub struct Goals(Vec<String>);
+use slicepool_bench::results::Results;
+
+/// Goals with their figures, printed at the end, and all figures that are worth keeping.
+pub struct Goals {
+    lines: Vec<String>,
+    results: Results,
+}
 
 impl Goals {
+    /// None yet.
+    pub fn new() -> Self {
+        Self { lines: Vec::new(), results: Results::new("table") }
+    }
+
+    /// Where figures go.
+    pub fn results(&mut self) -> &mut Results {
+        &mut self.results
+    }
+
     /// That a figure is at most so large.
     pub fn at_most(&mut self, what: &str, value: f64, limit: f64) {
         self.note(what, value, "<=", limit, value <= limit);
@@ -17,13 +31,14 @@ impl Goals {
 
     fn note(&mut self, what: &str, value: f64, relation: &str, limit: f64, reached: bool) {
         let verdict = if reached { "reached" } else { "MISSED" };
-        self.0.push(format!("{verdict:>8}  {value:>10.3} {relation} {limit:<8} {what}"));
+        self.lines.push(format!("{verdict:>8}  {value:>10.3} {relation} {limit:<8} {what}"));
+        self.results.add("goal", what, &format!("{relation} {limit}: {verdict}"), "", value);
     }
 
     /// Prints them all.
     pub fn print(&self) {
         println!("\ngoals, with the worst figure of each");
-        self.0.iter().for_each(|line| println!("{line}"));
+        self.lines.iter().for_each(|line| println!("{line}"));
     }
 }
 

@@ -1,5 +1,8 @@
 //! One table of ratios, from one run: `make bench`.
 
+use slicepool_bench::results::Folders;
+use std::{fs, io};
+
 mod aligned;
 mod churn;
 mod device;
@@ -9,9 +12,10 @@ mod reuse;
 mod threads;
 mod turns;
 
-fn main() {
-    let mut goals = goals::Goals::default();
-    churn::speed(&mut goals);
+fn main() -> io::Result<()> {
+    let folders = Folders::from_arguments();
+    let mut goals = goals::Goals::new();
+    let plot = churn::speed(&mut goals);
     churn::layouts();
     churn::latency(&mut goals);
     churn::pages(&mut goals);
@@ -23,4 +27,12 @@ fn main() {
     threads::contention(&mut goals);
     device::latency(&mut goals);
     goals.print();
+    println!("\nwritten: {}", goals.results().save(&folders.results)?.display());
+    if let Some(folder) = folders.plots {
+        fs::create_dir_all(&folder)?;
+        let path = folder.join("cost.svg");
+        fs::write(&path, plot)?;
+        println!("written: {}", path.display());
+    }
+    Ok(())
 }
