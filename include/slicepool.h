@@ -279,8 +279,8 @@ typedef struct slicepool_failure {
   /** Position of the element that was refused, in calls with many. */
   uint32_t index;
   /**
-   * The device's own code, if it gave one; for a result that does not exist, or a page that the device refused to
-   * take back, what its callback answered.
+   * The device's own code, if it gave one, as `allocate` does; for a result that does not exist, or a page that the
+   * device refused to take back, what its callback answered.
    */
   int32_t device_code;
   /** A SLICEPOOL_DEVICE_FAULT_ code. */
@@ -668,8 +668,8 @@ typedef struct slicepool_heap_budget {
 
 /**
  * Says how much of a heap is used and may be: fills in `budget` and answers SLICEPOOL_OK. Any other answer means that
- * it is not known. Asked when memory is about to be taken, and never else but for slicepool_heap_statistics_get() and
- * reports.
+ * it is not known. Asked when memory is about to be taken for a request with SLICEPOOL_REQUEST_WITHIN_BUDGET, and never
+ * else but for slicepool_heap_statistics_get() and reports.
  */
 typedef slicepool_result (*slicepool_device_heap_budget_fn)(void *user_data,
                                                             uint32_t heap,
@@ -2015,7 +2015,7 @@ slicepool_result slicepool_unmap(slicepool_allocator *allocator,
 /**
  * Makes what the CPU has written to a slice visible to the device. Calls the device with that range, widened to
  * multiples of the memory type's non_coherent_atom as far as the page's end allows; not at all where the memory is
- * coherent. The slice must not be freed meanwhile.
+ * coherent. The slice must not be freed meanwhile, and be mapped if the device wants that (Vulkan does).
  *
  * @param offset   of the first byte, from the start of the slice
  * @param size     bytes; UINT64_MAX: all from there

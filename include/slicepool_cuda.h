@@ -53,7 +53,7 @@
  * choose (`required`, `preferred`, `forbidden`); host and managed memory have SLICEPOOL_MEMORY_TYPE_HOST_VISIBLE
  * besides. A request that says nothing goes to device memory first, then to the others. Not all devices have managed
  * memory. Where slicepool_cuda.concurrent_managed is 0, the host must not touch any of it while the device runs
- * anything.
+ * anything; SLICEPOOL_ALLOCATOR_DEBUG_FILL and debug_margin do.
  *
  * HEAPS. The first is the device's memory, of cuDeviceTotalMem() bytes; cuMemGetInfo() tells its budget, of all
  * processes together. Managed memory counts there, so that nobody takes more of it than the device has by accident; a
@@ -72,10 +72,11 @@
  * or free. The context has to live until the allocator is gone.
  *
  * ERRORS. CUDA_ERROR_OUT_OF_MEMORY (2) becomes SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY, everything else
- * SLICEPOOL_ERROR_DEVICE_FAILED; slicepool_failure.device_code has the CUresult. Calls of the driver also report
- * failures of kernels that were launched before. After one that ends the context (an illegal address, say) every call
- * fails: leave the allocator with slicepool_allocator_abandon(), then destroy the context, whose memory goes with it. A
- * driver that is shutting down (4, at the end of the process) has taken all memory back, so giving pages back succeeds.
+ * SLICEPOOL_ERROR_DEVICE_FAILED; slicepool_failure.device_code has the CUresult that a page was refused with, and none
+ * of a request whose zeros have failed. Calls of the driver also report failures of kernels that were launched before.
+ * After one that ends the context (an illegal address, say) every call fails: leave the allocator with
+ * slicepool_allocator_abandon(), then destroy the context, whose memory goes with it. A driver that is shutting down
+ * (4, at the end of the process) has taken all memory back, so giving pages back succeeds.
  *
  * WHAT THE DEVICE STILL USES must not be freed with slicepool_free(), which hands the memory to the next request at
  * once: slicepool_free_after() lets a slice wait, for an event behind the kernel that used it. cuMemFree() may wait for

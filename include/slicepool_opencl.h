@@ -64,10 +64,10 @@
  * what a kernel or another command that writes there does, or that reads what the host may write: so until
  * slicepool_unmap() the device must use no slice of that page, and no request with SLICEPOOL_REQUEST_ZERO or
  * SLICEPOOL_REQUEST_SCRUB should come to the page (type 3 is free of all that). That fits staging memory with a pool of
- * its own. To map one slice and leave its neighbours to the device, call clEnqueueMapBuffer() with the root buffer,
- * slice.offset and slice.size yourself, and clEnqueueUnmapMemObject(). Pages of type 0 can be mapped too, but then many
- * drivers copy them as a whole, to the host and back: clEnqueueReadBuffer() and clEnqueueWriteBuffer() copy what is
- * needed.
+ * its own, and one thread at a time: while another thread's mapping of the page lasts, slicepool_unmap() only counts.
+ * To map one slice and leave its neighbours to the device, call clEnqueueMapBuffer() with the root buffer, slice.offset
+ * and slice.size yourself, and clEnqueueUnmapMemObject(). Pages of type 0 can be mapped too, but then many drivers copy
+ * them as a whole, to the host and back: clEnqueueReadBuffer() and clEnqueueWriteBuffer() copy what is needed.
  *
  * SHARED VIRTUAL MEMORY. The handle of a page is its pointer, and slice.address is where the slice lies, for host and
  * device: clSetKernelArgSVMPointer(kernel, 0, (void *)(uintptr_t)slice.address). A kernel that reaches a slice through
@@ -76,7 +76,8 @@
  *
  * ALIGNMENT. That of a request concerns the offset from the start of the root buffer. Where that lies nobody says: it
  * is aligned for every type of OpenCL C (128 bytes for a long16), and kernels may rely on no more, whatever the offset.
- * Shared virtual memory is aligned as asked.
+ * Shared virtual memory is aligned as asked, as far as its type allows: raise types[].page_alignment before
+ * slicepool_opencl_describe() for more than the usual.
  *
  * OWNERSHIP. slicepool_opencl belongs to the caller, begins zeroed and stays where it is until the allocator is
  * destroyed. It retains neither context nor device nor queue: they outlive the allocator, and the library that the

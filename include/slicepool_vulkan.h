@@ -9,6 +9,7 @@
  * slicepool_device device = SLICEPOOL_DEVICE_INIT;
  * slicepool_allocator_config config = SLICEPOOL_ALLOCATOR_CONFIG_INIT;
  * slicepool_allocator *allocator = NULL;
+ * vulkan.api_version = VK_API_VERSION_1_2; // as in the VkApplicationInfo of the instance
  * vulkan.physical_device = gpu;
  * vulkan.device = logical;
  * vulkan.flags = SLICEPOOL_VULKAN_MEMORY_BUDGET; // VK_EXT_memory_budget is enabled
@@ -24,14 +25,20 @@
  * memcpy(slice.mapped, vertices, size);
  * slicepool_flush(allocator, slice.id, 0, size, NULL); // calls Vulkan only where memory is not coherent
  *
+ * // ... and when the GPU is done with it:
  * vkDestroyBuffer(logical, buffer, NULL);
- * slicepool_free(allocator, slice.id); // or slicepool_free_after(), while the GPU uses it
+ * slicepool_free(allocator, slice.id);
  * @endcode
  *
  * WHAT IS WHAT. A memory type of the allocator is the memory type of Vulkan of the same index, with the same heap. Its
  * properties are VkMemoryPropertyFlags, for `required`, `preferred` and `forbidden` of requests. A slice's `memory` is
  * its VkDeviceMemory: slicepool_vulkan_memory(). Requests for images that are not linear have
- * SLICEPOOL_REQUEST_OPTIMAL.
+ * SLICEPOOL_REQUEST_OPTIMAL. Alignment is that of a slice's offset, which is all that Vulkan asks for; addresses of
+ * buffers are only as aligned as the driver makes them.
+ *
+ * WHEN SOMETHING GOES. Vulkan wants a buffer or image to be destroyed once the GPU is done with it, and its memory not
+ * to be anybody else's before. A program that destroys its objects late anyway frees their slices then;
+ * slicepool_free_after() is for memory whose objects are gone, or live on and are not used again (aliasing).
  *
  * OWNERSHIP. `slicepool_vulkan` belongs to the program, and is read by every callback: it stays where it is until the
  * allocator has been destroyed, which comes before vkDestroyDevice(). Callbacks of the program's own (`out_of_memory`,
@@ -39,7 +46,16 @@
  * slicepool_vulkan, whose `user_data` is the program's.
  *
  * THREADS. Everything but slicepool_vulkan_init() may be called by any thread at any time. Vulkan asks the program to
- * keep threads from binding the same buffer or image at once, no more.
+ * keep threads from binding the same buffer or image at once; and from mapping memory while something is bound to it,
+ * which concerns slicepool_vulkan_bind_buffer() and slicepool_vulkan_bind_image() with SLICEPOOL_VULKAN_MAP_ON_DEMAND
+ * only.
+ *
+ * FLUSHING. With SLICEPOOL_VULKAN_MAP_ON_DEMAND a slice is flushed and invalidated while it is mapped.
+ *
+ * ADOPTED MEMORY (slicepool_adopt()) has its bytes in slicepool_device_memory.context if the host may map it, as pages
+ * that are taken here do: (void *)(uintptr_t)size.
+ *
+ * NEEDS headers of Vulkan 1.2 or newer, and a device of any version.
  *
  * LEFT OUT: device groups, sparse binding, and VK_AMD_memory_overallocation_behavior and the like, which are matters of
  * creating the device.
@@ -154,7 +170,10 @@ static inline const char *slicepool_vulkan_load(slicepool_vulkan_functions *func
  * The device
  * ------------------------------------------------------------------------------------------------------------------ */
 
-/** VK_EXT_memory_budget is enabled: limits heed what other programs and other allocations of this one hold. */
+/**
+ * VK_EXT_memory_budget is enabled: requests with SLICEPOOL_REQUEST_WITHIN_BUDGET heed what other programs and other
+ * allocations of this one hold.
+ */
 #define SLICEPOOL_VULKAN_MEMORY_BUDGET 1u
 /** VK_EXT_memory_priority is enabled: pages have slicepool_vulkan.priority, or that of their slicepool_vulkan_page. */
 #define SLICEPOOL_VULKAN_MEMORY_PRIORITY 2u
@@ -177,7 +196,8 @@ typedef struct slicepool_vulkan {
   /** SLICEPOOL_VULKAN_ flags. */
   uint32_t flags;
   /**
-   * With SLICEPOOL_VULKAN_MEMORY_PRIORITY: of all pages that ask for no other, from 0 to 1; Vulkan's default is 0.5.
+   * With SLICEPOOL_VULKAN_MEMORY_PRIORITY: of all pages that ask for no other, up to 1; 0: 0.5, which is Vulkan's
+   * default.
    */
   float priority;
   /** Required. */
@@ -316,10 +336,17 @@ static inline slicepool_result slicepool_vulkan_init(slicepool_vulkan *vulkan) {
 
 /** slicepool_vulkan_page.priority counts. */
 #define SLICEPOOL_VULKAN_PAGE_PRIORITY 1u
+/**
+ * slicepool_vulkan_allocate_buffer() and slicepool_vulkan_allocate_image() do not name their object as the only one
+ * that the memory is for, unless Vulkan requires it: for imported memory that was not exported as such.
+ */
+#define SLICEPOOL_VULKAN_PAGE_NOT_DEDICATED 2u
 
 /**
- * What slicepool_request.device_data points to: a page that is not like others. Read while the request is served, not
+ * What slicepool_request.device_data points to: a page that is not like others. Used while the request is served, not
  * afterwards. Begins as SLICEPOOL_VULKAN_PAGE_INIT.
+ *
+ * A request that imports names the one memory type that the handle is for: slicepool_request.memory_types.
  */
 typedef struct slicepool_vulkan_page {
   /** SLICEPOOL_VULKAN_PAGE_ flags. */
@@ -336,8 +363,19 @@ typedef struct slicepool_vulkan_page {
   VkImage image;
   /** Handles that can be exported from it (VkExportMemoryAllocateInfo); 0: none. */
   VkExternalMemoryHandleTypeFlags export_handle_types;
+  /**
+   * Set to 1 when vkAllocateMemory() has succeeded with `next`: a file descriptor that was imported is Vulkan's from
+   * then on, whatever becomes of the request. It is not asked again for this page.
+   */
+  uint32_t consumed;
+  /** Set to the VkResult of the last try. */
+  int32_t code;
   uint32_t reserved;
-  /** More for VkMemoryAllocateInfo.pNext: a handle to import, say. NULL: nothing. */
+  /**
+   * More for VkMemoryAllocateInfo.pNext: a handle to import, say. Not structs that are added anyway: those of the
+   * fields above, VkMemoryAllocateFlagsInfo with SLICEPOOL_VULKAN_BUFFER_DEVICE_ADDRESS, and
+   * VkMemoryPriorityAllocateInfoEXT with SLICEPOOL_VULKAN_MEMORY_PRIORITY. NULL: nothing.
+   */
   const void *next;
 } slicepool_vulkan_page;
 
@@ -381,10 +419,10 @@ static inline slicepool_result slicepool_vulkan_result(VkResult code) {
 static inline slicepool_result slicepool_vulkan_allocate_page(void *user_data, const slicepool_page_request *request,
                                                               slicepool_device_memory *memory) {
   const slicepool_vulkan *vulkan = (const slicepool_vulkan *)user_data;
-  const slicepool_vulkan_page *page = (const slicepool_vulkan_page *)request->device_data;
+  slicepool_vulkan_page *page = (slicepool_vulkan_page *)request->device_data;
   const uint32_t properties = vulkan->memory_types[request->memory_type].properties;
-  const int is_mapped = (properties & VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT) != 0 &&
-                        (vulkan->flags & SLICEPOOL_VULKAN_MAP_ON_DEMAND) == 0;
+  const int is_visible = (properties & VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT) != 0;
+  const int is_mapped = is_visible && (vulkan->flags & SLICEPOOL_VULKAN_MAP_ON_DEMAND) == 0;
   VkMemoryAllocateInfo info;
   VkMemoryDedicatedAllocateInfo dedicated;
   VkExportMemoryAllocateInfo exported;
@@ -393,6 +431,11 @@ static inline slicepool_result slicepool_vulkan_allocate_page(void *user_data, c
   VkDeviceMemory taken = VK_NULL_HANDLE;
   void *mapped = NULL;
   VkResult code;
+  if (page != NULL && page->consumed != 0) {
+    /* Mapping it has failed. */
+    memory->device_code = page->code;
+    return slicepool_vulkan_result((VkResult)page->code);
+  }
   memset(&info, 0, sizeof info);
   info.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO;
   info.allocationSize = page != NULL && page->exact_size != 0 ? page->exact_size : request->size;
@@ -427,22 +470,24 @@ static inline slicepool_result slicepool_vulkan_allocate_page(void *user_data, c
     memset(&ranked, 0, sizeof ranked);
     ranked.sType = VK_STRUCTURE_TYPE_MEMORY_PRIORITY_ALLOCATE_INFO_EXT;
     ranked.pNext = info.pNext;
-    ranked.priority = own ? page->priority : vulkan->priority;
+    ranked.priority = own ? page->priority : vulkan->priority > 0.0f ? vulkan->priority : 0.5f;
     info.pNext = &ranked;
   }
   code = vulkan->functions.vkAllocateMemory(vulkan->device, &info, vulkan->allocation_callbacks, &taken);
+  if (code == VK_SUCCESS && page != NULL && page->next != NULL) page->consumed = 1;
   if (code == VK_SUCCESS && is_mapped) {
     code = vulkan->functions.vkMapMemory(vulkan->device, taken, 0, VK_WHOLE_SIZE, 0, &mapped);
     if (code != VK_SUCCESS) vulkan->functions.vkFreeMemory(vulkan->device, taken, vulkan->allocation_callbacks);
   }
+  if (page != NULL) page->code = (int32_t)code;
   if (code != VK_SUCCESS) {
     memory->device_code = (int32_t)code;
     return slicepool_vulkan_result(code);
   }
   memory->handle = slicepool_vulkan_handle(taken);
   memory->mapped = mapped;
-  /* Its bytes, which may be fewer than the page's. What the host sees fits into an address. */
-  memory->context = (void *)(uintptr_t)info.allocationSize;
+  /* Its bytes, which may be fewer than the page's, where the host sees it: they fit into an address. */
+  if (is_visible) memory->context = (void *)(uintptr_t)info.allocationSize;
   return SLICEPOOL_OK;
 }
 
@@ -455,11 +500,12 @@ static inline slicepool_result slicepool_vulkan_deallocate_page(void *user_data,
   return SLICEPOOL_OK;
 }
 
-/** The callback `map`: vkMapMemory() of a whole page. */
+/** The callback `map`: vkMapMemory() of a whole page; SLICEPOOL_ERROR_DEVICE_FAILED where the host does not see it. */
 static inline slicepool_result slicepool_vulkan_map_page(void *user_data, const slicepool_device_memory *memory,
                                                          void **mapped) {
   const slicepool_vulkan *vulkan = (const slicepool_vulkan *)user_data;
   const VkDeviceMemory taken = slicepool_vulkan_memory(memory->handle);
+  if (memory->context == NULL) return SLICEPOOL_ERROR_DEVICE_FAILED;
   return slicepool_vulkan_result(
       vulkan->functions.vkMapMemory(vulkan->device, taken, 0, VK_WHOLE_SIZE, 0, mapped));
 }
@@ -484,11 +530,17 @@ static inline VkMappedMemoryRange slicepool_vulkan_mapped_range(const slicepool_
   return range;
 }
 
+/** Whether a range lies behind the end of its memory, which may be smaller than its page. */
+static inline int slicepool_vulkan_is_behind(const slicepool_cache_range *range) {
+  return range->context != NULL && range->offset >= (uint64_t)(uintptr_t)range->context;
+}
+
 /** The callback `flush`: vkFlushMappedMemoryRanges(). */
 static inline slicepool_result slicepool_vulkan_flush_range(void *user_data, const slicepool_cache_range *range) {
   const slicepool_vulkan *vulkan = (const slicepool_vulkan *)user_data;
   const VkMappedMemoryRange mapped =
       slicepool_vulkan_mapped_range(vulkan, range->memory, range->offset, range->size, range->context);
+  if (slicepool_vulkan_is_behind(range)) return SLICEPOOL_OK;
   return slicepool_vulkan_result(vulkan->functions.vkFlushMappedMemoryRanges(vulkan->device, 1, &mapped));
 }
 
@@ -497,23 +549,26 @@ static inline slicepool_result slicepool_vulkan_invalidate_range(void *user_data
   const slicepool_vulkan *vulkan = (const slicepool_vulkan *)user_data;
   const VkMappedMemoryRange mapped =
       slicepool_vulkan_mapped_range(vulkan, range->memory, range->offset, range->size, range->context);
+  if (slicepool_vulkan_is_behind(range)) return SLICEPOOL_OK;
   return slicepool_vulkan_result(vulkan->functions.vkInvalidateMappedMemoryRanges(vulkan->device, 1, &mapped));
 }
 
 /**
  * The callback `fill`, of memory that is mapped for good: memset(), up to the memory's end, and a flush. Other memory
- * it does not fill (SLICEPOOL_ERROR_NOT_SUPPORTED): a program that wants SLICEPOOL_REQUEST_ZERO or
- * SLICEPOOL_REQUEST_SCRUB there sets a callback of its own, which records vkCmdFillBuffer(), and may call this one for
- * the rest.
+ * it does not fill, so that a request with SLICEPOOL_REQUEST_ZERO is refused (SLICEPOOL_ERROR_DEVICE_FAILED), and a
+ * slice with SLICEPOOL_REQUEST_SCRUB is pending for ever once it is freed. A program that wants them there sets a
+ * callback of its own, which records vkCmdFillBuffer(), and may call this one for the rest.
  */
 static inline slicepool_result slicepool_vulkan_fill(void *user_data, const slicepool_fill_request *request,
                                                      slicepool_point *point) {
   const slicepool_vulkan *vulkan = (const slicepool_vulkan *)user_data;
-  const uint64_t left = (uint64_t)(uintptr_t)request->context - request->offset;
+  const uint64_t bytes = (uint64_t)(uintptr_t)request->context;
+  uint64_t size = request->size;
   VkMappedMemoryRange range;
   (void)point;
-  if (request->mapped == NULL) return SLICEPOOL_ERROR_NOT_SUPPORTED;
-  memset(request->mapped, 0, (size_t)(request->size < left ? request->size : left));
+  if (request->mapped == NULL) return SLICEPOOL_ERROR_DEVICE_FAILED;
+  if (bytes != 0 && size > bytes - request->offset) size = bytes - request->offset;
+  memset(request->mapped, 0, (size_t)size);
   range = slicepool_vulkan_mapped_range(vulkan, request->memory, request->offset, request->size, request->context);
   return slicepool_vulkan_result(vulkan->functions.vkFlushMappedMemoryRanges(vulkan->device, 1, &range));
 }
@@ -633,7 +688,8 @@ static inline slicepool_request slicepool_vulkan_request(uint32_t use) {
 }
 
 /**
- * Adds to a request what Vulkan requires: the size, at least the alignment, only the memory types that it allows.
+ * Adds to a request what Vulkan requires: the size, at least the alignment, only the memory types that it allows. What
+ * is required or preferred is not forbidden any more.
  *
  * @param tiling  of an image; VK_IMAGE_TILING_LINEAR for a buffer. Others are SLICEPOOL_REQUEST_OPTIMAL
  * @return SLICEPOOL_ERROR_NOT_SUPPORTED if the request allows none of those memory types; unchanged then
@@ -646,53 +702,122 @@ static inline slicepool_result slicepool_vulkan_require(slicepool_request *reque
   const uint32_t allowed = request->memory_types == 0 ? UINT32_MAX : request->memory_types;
   if ((allowed & requirements->memoryTypeBits) == 0) return SLICEPOOL_ERROR_NOT_SUPPORTED;
   request->memory_types = allowed & requirements->memoryTypeBits;
+  request->forbidden &= ~(request->required | request->preferred);
   request->size = requirements->size;
   if (request->alignment < requirements->alignment) request->alignment = requirements->alignment;
   if (tiling != VK_IMAGE_TILING_LINEAR) request->flags |= SLICEPOOL_REQUEST_OPTIMAL;
   return SLICEPOOL_OK;
 }
 
-/** vkBindBufferMemory() to a slice. */
+/** vkBindBufferMemory() to a slice. With SLICEPOOL_VULKAN_MAP_ON_DEMAND, while nobody maps or unmaps its page. */
 static inline VkResult slicepool_vulkan_bind_buffer(const slicepool_vulkan *vulkan, VkBuffer buffer,
                                                     const slicepool_slice *slice) {
   const VkDeviceMemory memory = slicepool_vulkan_memory(slice->memory);
   return vulkan->functions.vkBindBufferMemory(vulkan->device, buffer, memory, slice->offset);
 }
 
-/** vkBindImageMemory() to a slice. */
+/** vkBindImageMemory() to a slice. With SLICEPOOL_VULKAN_MAP_ON_DEMAND, while nobody maps or unmaps its page. */
 static inline VkResult slicepool_vulkan_bind_image(const slicepool_vulkan *vulkan, VkImage image,
                                                    const slicepool_slice *slice) {
   const VkDeviceMemory memory = slicepool_vulkan_memory(slice->memory);
   return vulkan->functions.vkBindImageMemory(vulkan->device, image, memory, slice->offset);
 }
 
+/** The memory types, one bit, that a request comes to first; 0 if none suits. */
+static inline uint32_t slicepool_vulkan_best_type(const slicepool_vulkan *vulkan, const slicepool_request *request) {
+  uint32_t best = 0, fewest = 33, i, lacking, count;
+  for (i = 0; i < vulkan->memory_type_count; i++) {
+    const uint32_t properties = vulkan->memory_types[i].properties;
+    if ((request->memory_types >> i & 1) == 0 || (properties & request->required) != request->required ||
+        (properties & request->forbidden) != 0) {
+      continue;
+    }
+    count = 0;
+    for (lacking = request->preferred & ~properties; lacking != 0; lacking &= lacking - 1) count++;
+    if (count < fewest) {
+      fewest = count;
+      best = (uint32_t)1 << i;
+    }
+  }
+  return best;
+}
+
+/** Whether memory of its own may be had for the asking: pages are not getting scarce. */
+static inline int slicepool_vulkan_has_pages(const slicepool_vulkan *vulkan, slicepool_allocator *allocator) {
+  slicepool_allocator_config config = SLICEPOOL_ALLOCATOR_CONFIG_INIT;
+  slicepool_statistics figures = SLICEPOOL_STATISTICS_INIT;
+  slicepool_vulkan_describe(vulkan, &config);
+  return slicepool_statistics_get(allocator, &figures) == SLICEPOOL_OK &&
+         (uint64_t)figures.pages * 4 < (uint64_t)config.max_pages * 3;
+}
+
 /**
- * A slice for what Vulkan requires: in memory of its own if that has to be, or is wanted and can be had, otherwise
- * where there is room. For the two functions below.
+ * A slice for what Vulkan requires: in memory of its own if that has to be, or is wanted and the best memory type has
+ * some and pages are not scarce; otherwise where there is room. For the two functions below.
  */
-static inline slicepool_result slicepool_vulkan_place(slicepool_allocator *allocator, slicepool_request *request,
+static inline slicepool_result slicepool_vulkan_place(const slicepool_vulkan *vulkan, slicepool_allocator *allocator,
+                                                      slicepool_request *request,
                                                       const VkMemoryRequirements2 *requirements, VkImageTiling tiling,
                                                       VkBuffer buffer, VkImage image, slicepool_slice *slice) {
   const VkMemoryDedicatedRequirements *dedicated = (const VkMemoryDedicatedRequirements *)requirements->pNext;
-  const int has_to = dedicated->requiresDedicatedAllocation != VK_FALSE || request->device_data != NULL;
+  const int has_to = dedicated->requiresDedicatedAllocation != VK_FALSE;
   const uint32_t shares = SLICEPOOL_REQUEST_IN_POOL | SLICEPOOL_REQUEST_NEVER_GROW | SLICEPOOL_REQUEST_PERSISTENT |
                           SLICEPOOL_REQUEST_DEDICATED;
+  slicepool_vulkan_page *const given = (slicepool_vulkan_page *)request->device_data;
   slicepool_vulkan_page page = SLICEPOOL_VULKAN_PAGE_INIT;
+  slicepool_request own;
   slicepool_result result = slicepool_vulkan_require(request, &requirements->memoryRequirements, tiling);
+  int is_named;
   if (result != SLICEPOOL_OK) return result;
-  if (has_to || (dedicated->prefersDedicatedAllocation != VK_FALSE && (request->flags & shares) == 0)) {
-    if (request->device_data != NULL) page = *(const slicepool_vulkan_page *)request->device_data;
-    if (page.buffer == VK_NULL_HANDLE && page.image == VK_NULL_HANDLE) {
-      page.buffer = buffer;
-      page.image = image;
-    }
-    if (page.exact_size == 0) page.exact_size = requirements->memoryRequirements.size;
-    request->device_data = &page;
-    result = slicepool_allocate(allocator, request, slice);
-    request->device_data = NULL;
-    if (has_to || result == SLICEPOOL_OK) return result;
+  if (given == NULL && !has_to &&
+      (dedicated->prefersDedicatedAllocation == VK_FALSE || (request->flags & shares) != 0 ||
+       !slicepool_vulkan_has_pages(vulkan, allocator))) {
+    return slicepool_allocate(allocator, request, slice);
   }
-  return slicepool_allocate(allocator, request, slice);
+  if (given != NULL) page = *given;
+  is_named = vulkan->functions.vkGetBufferMemoryRequirements2 != NULL &&
+             (has_to || (page.flags & SLICEPOOL_VULKAN_PAGE_NOT_DEDICATED) == 0);
+  if (is_named && page.buffer == VK_NULL_HANDLE && page.image == VK_NULL_HANDLE) {
+    page.buffer = buffer;
+    page.image = image;
+  }
+  if (is_named && page.exact_size == 0) page.exact_size = requirements->memoryRequirements.size;
+  own = *request;
+  own.device_data = &page;
+  if (given == NULL && !has_to) {
+    /* Only a wish: not at the cost of worse memory, and nobody is told if it fails. */
+    own.memory_types = slicepool_vulkan_best_type(vulkan, request);
+    own.failure = NULL;
+  }
+  result = own.memory_types == 0 ? SLICEPOOL_ERROR_NOT_SUPPORTED : slicepool_allocate(allocator, &own, slice);
+  if (given != NULL) {
+    given->consumed = page.consumed;
+    given->code = page.code;
+  }
+  if (result == SLICEPOOL_OK) {
+    /* What is behind that is no memory. */
+    if (page.exact_size != 0 && slice->struct_size >= sizeof *slice) slice->size = page.exact_size;
+    return result;
+  }
+  return given == NULL && !has_to ? slicepool_allocate(allocator, request, slice) : result;
+}
+
+/**
+ * Binds an object to a new slice: not in a dry run. Where pages are mapped on demand, this one is mapped meanwhile,
+ * since nobody else may do that then.
+ */
+static inline VkResult slicepool_vulkan_bind_new(const slicepool_vulkan *vulkan, slicepool_allocator *allocator,
+                                                 VkBuffer buffer, VkImage image, const slicepool_slice *slice) {
+  void *mapped = NULL;
+  int is_mapped;
+  VkResult code;
+  if (slice->memory == UINT64_MAX) return VK_SUCCESS;
+  is_mapped = (vulkan->flags & SLICEPOOL_VULKAN_MAP_ON_DEMAND) != 0 &&
+              slicepool_map(allocator, slice->id, &mapped, NULL) == SLICEPOOL_OK;
+  code = buffer != VK_NULL_HANDLE ? slicepool_vulkan_bind_buffer(vulkan, buffer, slice)
+                                  : slicepool_vulkan_bind_image(vulkan, image, slice);
+  if (is_mapped) slicepool_unmap(allocator, slice->id);
+  return code;
 }
 
 /** What is left of a slice whose buffer or image Vulkan did not bind: nothing but the code. */
@@ -709,16 +834,20 @@ static inline slicepool_result slicepool_vulkan_not_bound(slicepool_allocator *a
 
 /**
  * Gets memory for a buffer and binds it. On a device of version 1.1, or with SLICEPOOL_VULKAN_DEDICATED_ALLOCATION, a
- * buffer that wants memory of its own gets it, and is asked for no more than its exact size: slicepool_slice.size may
- * say a little more.
+ * buffer that needs memory of its own gets it, and so does one that only wants it, if the best of its memory types has
+ * some to spare. That memory has exactly the buffer's size, which is what slicepool_slice.size says here;
+ * slicepool_slice_get() says it rounded up, but the rest is no memory.
+ *
+ * In a dry run nothing is bound: after slicepool_resolve(), slicepool_vulkan_bind_buffer() does that.
  *
  * @param like   what slicepool_vulkan_request() answers, or more; device_data is NULL or a slicepool_vulkan_page, and
  *               `alignment` may be larger than the buffer's own; NULL: as for SLICEPOOL_VULKAN_GPU
  * @param slice  filled in on success; its struct_size must be set
- * @return as slicepool_allocate(); SLICEPOOL_ERROR_NOT_SUPPORTED if none of the memory types will do; what
+ * @return as slicepool_allocate(), SLICEPOOL_ERROR_INVALID_ARGUMENT also for a buffer that needs memory of its own and
+ *         a request for one pool; SLICEPOOL_ERROR_NOT_SUPPORTED if none of the memory types will do; what
  *         vkBindBufferMemory() failed with, after which the slice is freed: request->failure has its code
  *
- * Threads: any. Cost: that of slicepool_allocate(), and two calls of Vulkan.
+ * Threads: any. Cost: that of slicepool_allocate(), and two calls of Vulkan; with SLICEPOOL_VULKAN_MAP_ON_DEMAND four.
  */
 static inline slicepool_result slicepool_vulkan_allocate_buffer(const slicepool_vulkan *vulkan,
                                                                 slicepool_allocator *allocator, VkBuffer buffer,
@@ -742,10 +871,10 @@ static inline slicepool_result slicepool_vulkan_allocate_buffer(const slicepool_
   } else {
     vulkan->functions.vkGetBufferMemoryRequirements(vulkan->device, buffer, &requirements.memoryRequirements);
   }
-  result = slicepool_vulkan_place(allocator, &request, &requirements, VK_IMAGE_TILING_LINEAR, buffer, VK_NULL_HANDLE,
-                                  slice);
+  result = slicepool_vulkan_place(vulkan, allocator, &request, &requirements, VK_IMAGE_TILING_LINEAR, buffer,
+                                  VK_NULL_HANDLE, slice);
   if (result != SLICEPOOL_OK) return result;
-  code = slicepool_vulkan_bind_buffer(vulkan, buffer, slice);
+  code = slicepool_vulkan_bind_new(vulkan, allocator, buffer, VK_NULL_HANDLE, slice);
   return code == VK_SUCCESS ? SLICEPOOL_OK : slicepool_vulkan_not_bound(allocator, slice, code, request.failure);
 }
 
@@ -781,9 +910,9 @@ static inline slicepool_result slicepool_vulkan_allocate_image(const slicepool_v
   } else {
     vulkan->functions.vkGetImageMemoryRequirements(vulkan->device, image, &requirements.memoryRequirements);
   }
-  result = slicepool_vulkan_place(allocator, &request, &requirements, tiling, VK_NULL_HANDLE, image, slice);
+  result = slicepool_vulkan_place(vulkan, allocator, &request, &requirements, tiling, VK_NULL_HANDLE, image, slice);
   if (result != SLICEPOOL_OK) return result;
-  code = slicepool_vulkan_bind_image(vulkan, image, slice);
+  code = slicepool_vulkan_bind_new(vulkan, allocator, VK_NULL_HANDLE, image, slice);
   return code == VK_SUCCESS ? SLICEPOOL_OK : slicepool_vulkan_not_bound(allocator, slice, code, request.failure);
 }
 

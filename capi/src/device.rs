@@ -129,8 +129,8 @@ pub struct slicepool_heap_budget {
 }
 
 /// Says how much of a heap is used and may be: fills in `budget` and answers SLICEPOOL_OK. Any other answer means that
-/// it is not known. Asked when memory is about to be taken, and never else but for slicepool_heap_statistics_get() and
-/// reports.
+/// it is not known. Asked when memory is about to be taken for a request with SLICEPOOL_REQUEST_WITHIN_BUDGET, and never
+/// else but for slicepool_heap_statistics_get() and reports.
 pub type slicepool_device_heap_budget_fn = Option<
     unsafe extern "C" fn(user_data: *mut c_void, heap: u32, budget: *mut slicepool_heap_budget) -> slicepool_result,
 >;
@@ -383,7 +383,8 @@ impl Device for CallbackDevice {
         let mut point = slicepool_point { timeline: 0, reserved: 0, value: 0 };
         // SAFETY: the contract of `read`.
         let answer = unsafe { fill(self.user_data, &raw const request, &raw mut point) };
-        judge(answer, answer)?;
+        // It has nowhere to put a code of its own.
+        judge(answer, 0)?;
         if point.reserved != 0 {
             return Err(DeviceError::UnknownResult(answer));
         }
@@ -409,7 +410,7 @@ impl Device for CallbackDevice {
         let mut mapped = ptr::null_mut();
         // SAFETY: the contract of `read`.
         let answer = unsafe { map(self.user_data, &raw const memory, &raw mut mapped) };
-        judge(answer, answer)?;
+        judge(answer, 0)?;
         Ok(mapped.cast())
     }
 
@@ -451,7 +452,7 @@ impl CallbackDevice {
         let range = slicepool_cache_range::from(range);
         // SAFETY: the contract of `read`.
         let answer = unsafe { callback(self.user_data, &raw const range) };
-        judge(answer, answer)
+        judge(answer, 0)
     }
 }
 

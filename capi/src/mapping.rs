@@ -56,7 +56,7 @@ pub unsafe extern "C" fn slicepool_unmap(allocator: *mut slicepool_allocator, id
 
 /// Makes what the CPU has written to a slice visible to the device. Calls the device with that range, widened to
 /// multiples of the memory type's non_coherent_atom as far as the page's end allows; not at all where the memory is
-/// coherent. The slice must not be freed meanwhile.
+/// coherent. The slice must not be freed meanwhile, and be mapped if the device wants that (Vulkan does).
 ///
 /// @param offset   of the first byte, from the start of the slice
 /// @param size     bytes; UINT64_MAX: all from there

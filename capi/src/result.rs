@@ -111,8 +111,8 @@ pub struct slicepool_failure {
     pub in_flight: u32,
     /// Position of the element that was refused, in calls with many.
     pub index: u32,
-    /// The device's own code, if it gave one; for a result that does not exist, or a page that the device refused to
-    /// take back, what its callback answered.
+    /// The device's own code, if it gave one, as `allocate` does; for a result that does not exist, or a page that the
+    /// device refused to take back, what its callback answered.
     pub device_code: i32,
     /// A SLICEPOOL_DEVICE_FAULT_ code.
     pub device_fault: u32,

@@ -2,6 +2,8 @@
  * it, and what comes of it when the driver refuses. */
 #include "vulkan_world.h"
 
+#include <pthread.h>
+
 /* ---- what the device writes */
 
 /* Fills two slices that lie side by side with different words, the second one `shift` bytes too early, and says how
@@ -106,14 +108,16 @@ static void the_host_reads_and_writes_what_is_mapped_for_good_or_for_a_time(void
     const VkBuffer buffer = create_plain_buffer(size);
     OK(slicepool_vulkan_allocate_buffer(&world.vulkan, allocator, buffer, &upload, &slice));
     CHECK((slice.mapped == NULL) == (on_demand == 1));
-    CHECK_EQ(world.calls.mapped, on_demand ? 0 : 1);
+    /* On demand also while something is bound. */
+    CHECK_EQ(world.calls.mapped, 1);
+    CHECK_EQ(world.calls.unmapped, on_demand ? 1 : 0);
     OK(slicepool_map(allocator, slice.id, &mapped, NULL));
     CHECK(slice.mapped == NULL || slice.mapped == mapped);
-    CHECK_EQ(world.calls.mapped, 1);
+    CHECK_EQ(world.calls.mapped, on_demand ? 2 : 1);
     for (VkDeviceSize i = 0; i < size / 4; i++) ((uint32_t *)mapped)[i] = 0xFEEDF00D;
     OK(slicepool_flush(allocator, slice.id, 0, size, NULL));
     OK(slicepool_unmap(allocator, slice.id));
-    CHECK_EQ(world.calls.unmapped, on_demand ? 1 : 0);
+    CHECK_EQ(world.calls.unmapped, on_demand ? 2 : 0);
     CHECK_EQ(wrong_words(allocator, buffer, size, 0xFEEDF00D), 0);
     vkDestroyBuffer(world.device, buffer, NULL);
     OK(slicepool_free(allocator, slice.id));
@@ -398,6 +402,7 @@ static void what_needs_memory_of_its_own_gets_exactly_as_much_as_it_needs(void) 
     vkGetBufferMemoryRequirements(world.device, buffer, &needed);
     CHECK(world.calls.buffer == buffer && world.calls.image == VK_NULL_HANDLE);
     CHECK_EQ(world.calls.size, needed.size);
+    CHECK_EQ(of_buffer.size, needed.size);
     const VkImage image = create_image(33, 17, VK_IMAGE_TILING_OPTIMAL);
     OK(slicepool_vulkan_allocate_image(&world.vulkan, allocator, image, VK_IMAGE_TILING_OPTIMAL, NULL, &of_image));
     vkGetImageMemoryRequirements(world.device, image, &needed);
@@ -443,6 +448,249 @@ static void what_only_prefers_memory_of_its_own_shares_where_there_is_none(void)
   close_world();
 }
 
+/* A device with a second memory type, in the host's memory. */
+static void open_with_two_types(void) {
+  open_world(true);
+  world.calls.second_type = true;
+  OK(slicepool_vulkan_init(&world.vulkan));
+  CHECK_EQ(world.vulkan.memory_type_count, 1);
+  world.vulkan.memory_type_count = world.vulkan.heap_count = 2;
+  world.vulkan.memory_types[1] = world.vulkan.memory_types[0];
+  world.vulkan.heaps[1] = world.vulkan.heaps[0];
+  world.vulkan.memory_types[0].properties = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT;
+  world.vulkan.memory_types[0].flags &= ~(uint32_t)SLICEPOOL_MEMORY_TYPE_HOST_VISIBLE;
+  world.vulkan.memory_types[1].properties =
+      VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
+  world.vulkan.memory_types[1].heap = 1;
+  world.vulkan.heaps[0].limit = 4 * MIB;
+}
+
+static void what_only_prefers_memory_of_its_own_stays_in_the_best_memory(void) {
+  slicepool_slice first = SLICEPOOL_SLICE_INIT, wish = SLICEPOOL_SLICE_INIT;
+  slicepool_failure failure = SLICEPOOL_FAILURE_INIT;
+  slicepool_request request = slicepool_vulkan_request(SLICEPOOL_VULKAN_GPU);
+  open_with_two_types();
+  slicepool_allocator *allocator = allocator_with(NULL, 0);
+  VkBuffer buffers[2] = {create_plain_buffer(5000), create_plain_buffer(5000)};
+  OK(slicepool_vulkan_allocate_buffer(&world.vulkan, allocator, buffers[0], NULL, &first));
+  CHECK_EQ(world.calls.type, 0);
+  world.calls.prefers_dedicated = true;
+  request.failure = &failure;
+  OK(slicepool_vulkan_allocate_buffer(&world.vulkan, allocator, buffers[1], &request, &wish));
+  CHECK_EQ(wish.memory, first.memory);
+  CHECK_EQ(failure.result, SLICEPOOL_OK);
+  for (int i = 0; i < 2; i++) vkDestroyBuffer(world.device, buffers[i], NULL);
+  OK(slicepool_free(allocator, first.id));
+  OK(slicepool_free(allocator, wish.id));
+  destroy_allocator(allocator);
+  close_world();
+}
+
+static void memory_that_the_host_does_not_see_is_not_mapped(void) {
+  for (int on_demand = 0; on_demand < 2; on_demand++) {
+    slicepool_slice slice = SLICEPOOL_SLICE_INIT;
+    void *mapped = NULL;
+    open_with_two_types();
+    if (on_demand) world.vulkan.flags = SLICEPOOL_VULKAN_MAP_ON_DEMAND;
+    slicepool_allocator *allocator = allocator_with(NULL, 0);
+    const VkBuffer buffer = create_plain_buffer(5000);
+    OK(slicepool_vulkan_allocate_buffer(&world.vulkan, allocator, buffer, NULL, &slice));
+    CHECK(slice.mapped == NULL);
+    CHECK_RESULT(slicepool_map(allocator, slice.id, &mapped, NULL), SLICEPOOL_ERROR_DEVICE_FAILED);
+    CHECK_EQ(world.calls.mapped, 0);
+    vkDestroyBuffer(world.device, buffer, NULL);
+    OK(slicepool_free(allocator, slice.id));
+    destroy_allocator(allocator);
+    close_world();
+  }
+}
+
+static void nothing_is_bound_in_a_dry_run_before_it_is_resolved(void) {
+  slicepool_device device = SLICEPOOL_DEVICE_INIT;
+  slicepool_allocator_config config = SLICEPOOL_ALLOCATOR_CONFIG_INIT;
+  slicepool_allocator *allocator = NULL;
+  slicepool_slice slice = SLICEPOOL_SLICE_INIT;
+  open_world(true);
+  OK(slicepool_vulkan_init(&world.vulkan));
+  slicepool_vulkan_device(&world.vulkan, &device);
+  slicepool_vulkan_describe(&world.vulkan, &config);
+  config.flags = SLICEPOOL_ALLOCATOR_DRY_RUN;
+  OK(slicepool_allocator_create(&device, &config, &allocator));
+  const VkBuffer buffer = create_plain_buffer(5000);
+  OK(slicepool_vulkan_allocate_buffer(&world.vulkan, allocator, buffer, NULL, &slice));
+  CHECK_EQ(slice.memory, UINT64_MAX);
+  CHECK_EQ(world.calls.allocated, 0);
+  OK(slicepool_resolve(allocator, slice.id, &slice, NULL));
+  VK(slicepool_vulkan_bind_buffer(&world.vulkan, buffer, &slice));
+  vkDestroyBuffer(world.device, buffer, NULL);
+  OK(slicepool_free(allocator, slice.id));
+  destroy_allocator(allocator);
+  close_world();
+}
+
+static void adopted_memory_is_filled_whether_its_bytes_are_told_or_not(void) {
+  for (int told = 0; told < 2; told++) {
+    const uint64_t size = MIB;
+    slicepool_device_memory page = SLICEPOOL_DEVICE_MEMORY_INIT;
+    slicepool_pool_options pool = SLICEPOOL_POOL_OPTIONS_INIT;
+    slicepool_request request = slicepool_vulkan_request(SLICEPOOL_VULKAN_UPLOAD);
+    slicepool_slice slice = SLICEPOOL_SLICE_INIT;
+    VkDeviceMemory memory;
+    open_world(true);
+    OK(slicepool_vulkan_init(&world.vulkan));
+    pool.kind = SLICEPOOL_POOL_SLICED_PAGES;
+    pool.page_size = size;
+    slicepool_allocator *allocator = allocator_with(&pool, 1);
+    const VkMemoryAllocateInfo info = {.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO, .allocationSize = size};
+    VK(world.vulkan.functions.vkAllocateMemory(world.device, &info, NULL, &memory));
+    VK(vkMapMemory(world.device, memory, 0, VK_WHOLE_SIZE, 0, &page.mapped));
+    memset(page.mapped, 0xAB, size);
+    page.handle = slicepool_vulkan_handle(memory);
+    page.size = size;
+    page.context = (void *)(uintptr_t)(told ? size : 0);
+    OK(slicepool_adopt(allocator, 0, &page, NULL));
+    request.size = 5000;
+    request.flags = SLICEPOOL_REQUEST_ZERO;
+    OK(slicepool_allocate(allocator, &request, &slice));
+    CHECK_EQ(slice.memory, page.handle);
+    for (int i = 0; i < 5000; i++) CHECK_EQ(((const unsigned char *)slice.mapped)[i], 0);
+    OK(slicepool_free(allocator, slice.id));
+    destroy_allocator(allocator);
+    close_world();
+  }
+}
+
+/* A file descriptor for memory of 64 KiB that is nothing's alone. */
+static int exported(VkDeviceMemory *memory) {
+  const VkExportMemoryAllocateInfo external = {.sType = VK_STRUCTURE_TYPE_EXPORT_MEMORY_ALLOCATE_INFO,
+                                               .handleTypes = VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT};
+  const VkMemoryAllocateInfo info = {
+      .sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO, .pNext = &external, .allocationSize = 64 * KIB};
+  const PFN_vkGetMemoryFdKHR get = (PFN_vkGetMemoryFdKHR)vkGetDeviceProcAddr(world.device, "vkGetMemoryFdKHR");
+  int file = -1;
+  VK(world.vulkan.functions.vkAllocateMemory(world.device, &info, NULL, memory));
+  const VkMemoryGetFdInfoKHR wanted = {.sType = VK_STRUCTURE_TYPE_MEMORY_GET_FD_INFO_KHR,
+                                       .memory = *memory,
+                                       .handleType = VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT};
+  VK(get(world.device, &wanted, &file));
+  return file;
+}
+
+static void imported_memory_is_shared_with_who_exported_it_and_its_handle_is_used_once(void) {
+  for (int fails = 0; fails < 2; fails++) {
+    slicepool_vulkan_page page = SLICEPOOL_VULKAN_PAGE_INIT;
+    slicepool_request request = slicepool_vulkan_request(SLICEPOOL_VULKAN_UPLOAD);
+    slicepool_failure failure = SLICEPOOL_FAILURE_INIT;
+    slicepool_slice slice = SLICEPOOL_SLICE_INIT;
+    VkDeviceMemory memory;
+    void *seen = NULL;
+    open_world(true);
+    slicepool_allocator *allocator = create_allocator();
+    const VkImportMemoryFdInfoKHR import = {.sType = VK_STRUCTURE_TYPE_IMPORT_MEMORY_FD_INFO_KHR,
+                                            .handleType = VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT,
+                                            .fd = exported(&memory)};
+    const VkExternalMemoryBufferCreateInfo external = {.sType = VK_STRUCTURE_TYPE_EXTERNAL_MEMORY_BUFFER_CREATE_INFO,
+                                                       .handleTypes = VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT};
+    const VkBufferCreateInfo info = {.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
+                                     .pNext = &external,
+                                     .size = 1000,
+                                     .usage = VK_BUFFER_USAGE_TRANSFER_DST_BIT};
+    VkBuffer buffer;
+    VK(vkCreateBuffer(world.device, &info, NULL, &buffer));
+    page.flags = SLICEPOOL_VULKAN_PAGE_NOT_DEDICATED;
+    page.exact_size = 64 * KIB;
+    page.next = &import;
+    request.device_data = &page;
+    request.failure = &failure;
+    if (fails) world.calls.map_code = VK_ERROR_MEMORY_MAP_FAILED;
+    const uint64_t before = world.calls.allocated;
+    const slicepool_result result =
+        slicepool_vulkan_allocate_buffer(&world.vulkan, allocator, buffer, &request, &slice);
+    CHECK_EQ(world.calls.allocated, before + 1);
+    CHECK_EQ(page.consumed, 1);
+    CHECK(world.calls.buffer == VK_NULL_HANDLE);
+    CHECK_EQ(world.calls.size, 64 * KIB);
+    if (fails) {
+      CHECK_RESULT(result, SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY);
+      CHECK_EQ(failure.device_code, VK_ERROR_MEMORY_MAP_FAILED);
+      CHECK_EQ(page.code, VK_ERROR_MEMORY_MAP_FAILED);
+    } else {
+      OK(result);
+      VK(vkMapMemory(world.device, memory, 0, VK_WHOLE_SIZE, 0, &seen));
+      memset(slice.mapped, 0x5A, 1000);
+      for (int i = 0; i < 1000; i++) CHECK_EQ(((const unsigned char *)seen)[i], 0x5A);
+      vkUnmapMemory(world.device, memory);
+      OK(slicepool_free(allocator, slice.id));
+    }
+    vkDestroyBuffer(world.device, buffer, NULL);
+    destroy_allocator(allocator);
+    world.vulkan.functions.vkFreeMemory(world.device, memory, NULL);
+    close_world();
+  }
+}
+
+static void without_the_extension_nothing_is_named_as_what_memory_is_for(void) {
+  slicepool_vulkan_page page = SLICEPOOL_VULKAN_PAGE_INIT;
+  slicepool_request request = slicepool_vulkan_request(SLICEPOOL_VULKAN_GPU);
+  slicepool_slice slice = SLICEPOOL_SLICE_INIT;
+  open_world(true);
+  world.vulkan.api_version = VK_API_VERSION_1_0;
+  slicepool_allocator *allocator = create_allocator();
+  const VkBuffer buffer = create_plain_buffer(1000);
+  request.device_data = &page;
+  OK(slicepool_vulkan_allocate_buffer(&world.vulkan, allocator, buffer, &request, &slice));
+  CHECK(world.calls.buffer == VK_NULL_HANDLE && world.calls.image == VK_NULL_HANDLE);
+  vkDestroyBuffer(world.device, buffer, NULL);
+  OK(slicepool_free(allocator, slice.id));
+  destroy_allocator(allocator);
+  close_world();
+}
+
+struct mapper {
+  slicepool_allocator *allocator;
+  uint64_t id;
+  bool stop;
+};
+
+static void *map_again_and_again(void *of) {
+  struct mapper *mapper = of;
+  while (!__atomic_load_n(&mapper->stop, __ATOMIC_RELAXED)) {
+    void *mapped = NULL;
+    OK(slicepool_map(mapper->allocator, mapper->id, &mapped, NULL));
+    OK(slicepool_unmap(mapper->allocator, mapper->id));
+  }
+  return NULL;
+}
+
+static void nothing_is_bound_to_memory_while_another_thread_maps_it(void) {
+  const slicepool_request upload = slicepool_vulkan_request(SLICEPOOL_VULKAN_UPLOAD);
+  slicepool_slice first = SLICEPOOL_SLICE_INIT;
+  struct mapper mapper = {0};
+  pthread_t thread;
+  open_world(true);
+  world.vulkan.flags = SLICEPOOL_VULKAN_MAP_ON_DEMAND;
+  slicepool_allocator *allocator = create_allocator();
+  const VkBuffer held = create_plain_buffer(1000);
+  OK(slicepool_vulkan_allocate_buffer(&world.vulkan, allocator, held, &upload, &first));
+  mapper.allocator = allocator;
+  mapper.id = first.id;
+  CHECK(pthread_create(&thread, NULL, map_again_and_again, &mapper) == 0);
+  for (uint64_t i = 0; i < rounds(10000); i++) {
+    slicepool_slice slice = SLICEPOOL_SLICE_INIT;
+    const VkBuffer buffer = create_plain_buffer(1000);
+    OK(slicepool_vulkan_allocate_buffer(&world.vulkan, allocator, buffer, &upload, &slice));
+    CHECK_EQ(slice.memory, first.memory);
+    vkDestroyBuffer(world.device, buffer, NULL);
+    OK(slicepool_free(allocator, slice.id));
+  }
+  __atomic_store_n(&mapper.stop, true, __ATOMIC_RELAXED);
+  CHECK(pthread_join(thread, NULL) == 0);
+  vkDestroyBuffer(world.device, held, NULL);
+  OK(slicepool_free(allocator, first.id));
+  destroy_allocator(allocator);
+  close_world();
+}
+
 static void a_page_of_its_own_carries_priority_and_handles_to_export(void) {
   slicepool_vulkan_page page = SLICEPOOL_VULKAN_PAGE_INIT;
   slicepool_request request = slicepool_vulkan_request(SLICEPOOL_VULKAN_GPU);
@@ -480,6 +728,14 @@ static void a_page_of_its_own_carries_priority_and_handles_to_export(void) {
   OK(slicepool_vulkan_allocate_buffer(&world.vulkan, allocator, plain, NULL, &shared));
   CHECK_EQ(world.calls.exported, 0);
   CHECK(world.calls.priority == 0.25f);
+  /* Vulkan's default. */
+  world.vulkan.priority = 0;
+  const VkBuffer large = create_plain_buffer(8 * MIB);
+  slicepool_slice other = SLICEPOOL_SLICE_INIT;
+  OK(slicepool_vulkan_allocate_buffer(&world.vulkan, allocator, large, NULL, &other));
+  CHECK(world.calls.priority == 0.5f);
+  vkDestroyBuffer(world.device, large, NULL);
+  OK(slicepool_free(allocator, other.id));
   vkDestroyBuffer(world.device, buffer, NULL);
   vkDestroyBuffer(world.device, plain, NULL);
   OK(slicepool_free(allocator, slice.id));
@@ -531,7 +787,7 @@ static void what_is_flushed_are_whole_atoms_or_the_end_of_the_memory(void) {
   OK(slicepool_free(allocator, slice.id));
   /* Memory of its own, smaller than its page: the flush ends where the memory does. */
   world.calls.requires_dedicated = true;
-  const VkBuffer own = create_plain_buffer(1000);
+  const VkBuffer own = create_plain_buffer(1088);
   VkMemoryRequirements needed;
   vkGetBufferMemoryRequirements(world.device, own, &needed);
   OK(slicepool_vulkan_allocate_buffer(&world.vulkan, allocator, own, &upload, &slice));
@@ -539,6 +795,12 @@ static void what_is_flushed_are_whole_atoms_or_the_end_of_the_memory(void) {
   OK(slicepool_flush(allocator, slice.id, 0, UINT64_MAX, NULL));
   CHECK_EQ(world.calls.range.offset, 0);
   CHECK_EQ(world.calls.range.size, VK_WHOLE_SIZE);
+  /* What is behind that is no memory. */
+  slicepool_slice rounded = SLICEPOOL_SLICE_INIT;
+  OK(slicepool_slice_get(allocator, slice.id, &rounded));
+  const uint64_t flushed = world.calls.flushed, end = (needed.size + atom - 1) / atom * atom;
+  if (rounded.size > end) OK(slicepool_flush(allocator, slice.id, end, UINT64_MAX, NULL));
+  CHECK_EQ(world.calls.flushed, flushed);
   vkDestroyBuffer(world.device, own, NULL);
   OK(slicepool_free(allocator, slice.id));
   destroy_allocator(allocator);
@@ -795,6 +1057,13 @@ static void a_request_says_what_its_use_needs(void) {
   CHECK_EQ(request.alignment, 4096);
   CHECK_EQ(request.memory_types, 4);
   CHECK_EQ(request.flags, SLICEPOOL_REQUEST_OPTIMAL);
+  /* What is asked for is not forbidden. */
+  CHECK((request.forbidden & VK_MEMORY_PROPERTY_LAZILY_ALLOCATED_BIT) != 0);
+  request.required = VK_MEMORY_PROPERTY_LAZILY_ALLOCATED_BIT;
+  request.preferred = VK_MEMORY_PROPERTY_PROTECTED_BIT;
+  OK(slicepool_vulkan_require(&request, &requirements, VK_IMAGE_TILING_OPTIMAL));
+  CHECK_EQ(request.forbidden, VK_MEMORY_PROPERTY_DEVICE_COHERENT_BIT_AMD |
+                                  VK_MEMORY_PROPERTY_DEVICE_UNCACHED_BIT_AMD | VK_MEMORY_PROPERTY_RDMA_CAPABLE_BIT_NV);
   requirements.memoryTypeBits = 1;
   CHECK_RESULT(slicepool_vulkan_require(&request, &requirements, VK_IMAGE_TILING_LINEAR),
                SLICEPOOL_ERROR_NOT_SUPPORTED);
@@ -815,6 +1084,13 @@ static const struct test tests[] = {
     TEST(whatever_fails_nothing_is_leaked_and_the_code_comes_back),
     TEST(what_needs_memory_of_its_own_gets_exactly_as_much_as_it_needs),
     TEST(what_only_prefers_memory_of_its_own_shares_where_there_is_none),
+    TEST(what_only_prefers_memory_of_its_own_stays_in_the_best_memory),
+    TEST(memory_that_the_host_does_not_see_is_not_mapped),
+    TEST(nothing_is_bound_in_a_dry_run_before_it_is_resolved),
+    TEST(adopted_memory_is_filled_whether_its_bytes_are_told_or_not),
+    TEST(imported_memory_is_shared_with_who_exported_it_and_its_handle_is_used_once),
+    TEST(without_the_extension_nothing_is_named_as_what_memory_is_for),
+    TEST(nothing_is_bound_to_memory_while_another_thread_maps_it),
     TEST(a_page_of_its_own_carries_priority_and_handles_to_export),
     TEST(buffers_have_addresses_where_the_feature_is_enabled),
     TEST(what_is_flushed_are_whole_atoms_or_the_end_of_the_memory),

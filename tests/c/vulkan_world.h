@@ -57,6 +57,9 @@ struct calls {
   /* What VK_EXT_memory_budget would say. */
   VkDeviceSize usage, budget;
   bool prefers_dedicated, requires_dedicated;
+  /* A second memory type is that of the driver, too. */
+  bool second_type;
+  uint32_t type;
 };
 
 struct world {
@@ -118,6 +121,8 @@ static inline VKAPI_ATTR VkResult VKAPI_CALL recording_allocate(VkDevice device,
   calls->exported = exported == NULL ? 0 : exported->handleTypes;
   calls->flags = flags == NULL ? 0 : flags->flags;
   calls->priority = ranked == NULL ? -1 : ranked->priority;
+  calls->type = info->memoryTypeIndex;
+  if (calls->second_type) passed.memoryTypeIndex = 0;
   if (calls->limit != 0 && calls->live >= calls->limit) return VK_ERROR_TOO_MANY_OBJECTS;
   if (calls->fails_at != 0 && calls->allocated >= calls->fails_at &&
       calls->allocated < calls->fails_at + calls->fails) {
@@ -189,6 +194,7 @@ static inline VKAPI_ATTR void VKAPI_CALL recording_buffer_requirements(VkDevice 
                                                                        VkMemoryRequirements2 *requirements) {
   world.driver.vkGetBufferMemoryRequirements2(device, info, requirements);
   say_dedicated(requirements);
+  if (world.calls.second_type) requirements->memoryRequirements.memoryTypeBits |= 2;
 }
 
 static inline VKAPI_ATTR void VKAPI_CALL recording_image_requirements(VkDevice device,
@@ -196,6 +202,7 @@ static inline VKAPI_ATTR void VKAPI_CALL recording_image_requirements(VkDevice d
                                                                       VkMemoryRequirements2 *requirements) {
   world.driver.vkGetImageMemoryRequirements2(device, info, requirements);
   say_dedicated(requirements);
+  if (world.calls.second_type) requirements->memoryRequirements.memoryTypeBits |= 2;
 }
 
 static inline VKAPI_ATTR void VKAPI_CALL recording_memory_properties(VkPhysicalDevice physical,
