@@ -364,7 +364,7 @@ typedef struct slicepool_vulkan_page {
   /** Handles that can be exported from it (VkExportMemoryAllocateInfo); 0: none. */
   VkExternalMemoryHandleTypeFlags export_handle_types;
   /**
-   * Set to 1 when vkAllocateMemory() has succeeded with `next`: a file descriptor that was imported is Vulkan's from
+   * 0. Set to 1 when vkAllocateMemory() has succeeded with `next`: a file descriptor that was imported is Vulkan's from
    * then on, whatever becomes of the request. It is not asked again for this page.
    */
   uint32_t consumed;
