@@ -4,7 +4,7 @@ use slicepool_tests::{
     Link, STRICT, Suite, compile, compiler, example_in, has_header, library, root, run, scratch, skip, write_source,
 };
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{self, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -228,6 +228,20 @@ fn the_adapter_is_laid_out_alike_for_every_version_of_opencl() {
         run(&compile(&source, &library("release"), Link::Nothing, &flags), &[], LIMIT)
     });
     assert!(!printed[0].is_empty() && printed.iter().all(|one| *one == printed[0]), "{printed:?}");
+}
+
+#[test]
+fn sanitizers_find_nothing() {
+    if !has_device() {
+        return;
+    }
+    let flags = [STRICT, &["-std=c11", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]].concat();
+    for source in [SLICES, TYPES, FAILURES, "examples-c/opencl.c"] {
+        let program = compile(source, &library("dev"), Link::Static, &flags);
+        // Drivers leak.
+        let arguments = ["ASAN_OPTIONS=detect_leaks=0", program.to_str().expect("a path in UTF-8")];
+        run(Path::new("env"), &arguments, Duration::from_secs(120));
+    }
 }
 
 /// The program in the header's introduction, linked with OpenCL.

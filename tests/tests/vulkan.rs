@@ -4,6 +4,7 @@ use slicepool_tests::{
     Link, STRICT, Suite, compile, example_in, has_header, library, run, scratch, skip, write_source,
 };
 use std::fs;
+use std::path::Path;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -108,6 +109,22 @@ fn the_example_brings_a_picture_back_mirrored_and_the_validation_layer_has_nothi
     let at = |x: usize, y: usize| &pixels[3 * (y * 320 + x)..][..3];
     assert_eq!((at(229, 80)[0], at(229, 80)[1]), (250, 120));
     assert_eq!(usize::from(at(90, 80)[0]), 229 * 255 / 320);
+}
+
+#[test]
+fn sanitizers_find_nothing() {
+    if example().is_none() {
+        return;
+    }
+    let sanitize = ["-std=c11", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
+    let flags = [STRICT, &sanitize, LINKED].concat();
+    for (source, arguments) in [("tests/c/vulkan.c", &["--divide", "20"][..]), ("examples-c/vulkan.c", &[])] {
+        let program = compile(source, &library("dev"), Link::Static, &flags);
+        // Drivers leak, and one of the tests asks for a TiB.
+        let options = "ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1";
+        let arguments = [&[options, program.to_str().expect("a path in UTF-8")], arguments].concat();
+        run(Path::new("env"), &arguments, Duration::from_secs(120));
+    }
 }
 
 #[test]
