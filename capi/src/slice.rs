@@ -62,6 +62,28 @@ impl From<&Slice> for slicepool_slice {
 }
 
 impl slicepool_slice {
+    /// [`abi::write`] of a slice without user data, field by field: what has just been computed is not copied.
+    ///
+    /// # Safety
+    /// As [`abi::write`].
+    #[inline(always)]
+    unsafe fn write(to: *mut Self, size: u32, slice: &Slice) {
+        // SAFETY: passed on from the caller; the struct is all there if it is as large as ours.
+        unsafe {
+            if size as usize != size_of::<Self>() {
+                return abi::write(to, size, &Self::from(slice));
+            }
+            (&raw mut (*to).reserved).write_unaligned(0);
+            (&raw mut (*to).id).write_unaligned(slice.id.to_raw());
+            (&raw mut (*to).memory).write_unaligned(slice.memory);
+            (&raw mut (*to).offset).write_unaligned(slice.offset);
+            (&raw mut (*to).size).write_unaligned(slice.size);
+            (&raw mut (*to).address).write_unaligned(slice.address);
+            (&raw mut (*to).mapped).write_unaligned(slice.mapped.cast());
+            (&raw mut (*to).user_data).write_unaligned(ptr::null_mut());
+        }
+    }
+
     /// A slice with what is attached to it.
     #[cold]
     pub(crate) fn with_user_data(inner: &Allocator<CallbackDevice>, slice: &Slice) -> Self {
@@ -119,11 +141,8 @@ pub unsafe extern "C" fn slicepool_allocate(
         if inner.memory_type_count() != 1 {
             return allocate_from_types(inner, &usual, failure, slice, size);
         }
-        match inner.allocate(&usual) {
-            Ok(placed) => {
-                abi::write(slice, size, &slicepool_slice::from(&placed));
-                SLICEPOOL_OK
-            }
+        match inner.allocate_then(&usual, |placed| slicepool_slice::write(slice, size, &placed)) {
+            Ok(()) => SLICEPOOL_OK,
             Err(error) => finish_with(Err(error.into()), 0, failure),
         }
     }

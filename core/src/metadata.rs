@@ -404,6 +404,13 @@ impl<T> Chunked<T> {
         index
     }
 
+    /// Whether an index, which may be anything, is that of an element.
+    #[inline(always)]
+    pub(crate) fn has(&self, index: u32) -> bool {
+        let (chunk, offset) = split(index);
+        offset < self.lens[chunk] as usize
+    }
+
     /// The element of an index that may be anything.
     #[inline(always)]
     pub(crate) fn get(&self, index: u32) -> Option<&T> {
@@ -431,6 +438,25 @@ impl<T> Chunked<T> {
         // SAFETY: an index that was handed out names an initialised element of an installed chunk. `moved` is the
         // chunk's address less what the chunk's own bits in the index amount to, so adding the whole index is right.
         unsafe { &*self.moved.get_unchecked(chunk).wrapping_add(index as usize) }
+    }
+
+    /// The element that lies so many bytes from where the array would begin if it were in one piece: its index times its
+    /// size. Elements are a power of two large.
+    ///
+    /// # Safety
+    /// `place` is such a multiple of an index that was handed out by [`Chunked::push`] of this array.
+    #[inline(always)]
+    pub(crate) unsafe fn get_at_unchecked(&self, place: u32) -> &T {
+        const { assert!(size_of::<T>().is_power_of_two() && (size_of::<T>() as u64) << 24 <= 1 << 32) };
+        let bits = const { size_of::<T>().trailing_zeros() };
+        debug_assert!(place & ((1 << bits) - 1) == 0 && self.get(place >> bits).is_some(), "no place of an element");
+        if MOVED == 0 {
+            // SAFETY: passed on from the caller.
+            return unsafe { self.get_unchecked(place >> bits) };
+        }
+        let chunk = (place >> (OFFSET_BITS + bits)) as usize;
+        // SAFETY: as in `get_unchecked`, with the addition in bytes.
+        unsafe { &*self.moved.get_unchecked(chunk).wrapping_byte_add(place as usize) }
     }
 
     /// Every index in order.

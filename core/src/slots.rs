@@ -6,6 +6,7 @@
 //! apart with certainty among the first 65,536 pools of a process, and with high probability after.
 #![forbid(unsafe_code)]
 
+use crate::slicer::nodes::{number_of, place_of};
 use crate::sync::{AtomicU32, Ordering};
 use core::num::NonZero;
 
@@ -22,9 +23,10 @@ const SLOT_MASK: u32 = (1 << SLOT_BITS) - 1;
 pub(crate) const GENERATION_RETIRED: u32 = (1 << GENERATION_BITS) - 1;
 
 impl SliceId {
-    /// Slot 0 is never handed out, which keeps the number from being zero.
+    /// The handle of a node's place. Slot 0 is never handed out, which keeps the number from being zero.
     #[inline(always)]
-    pub(crate) fn pack(tag: u16, generation: u32, slot: u32) -> Self {
+    pub(crate) fn pack(tag: u16, generation: u32, place: u32) -> Self {
+        let slot = number_of(place);
         debug_assert!(slot != 0 && slot <= SLOT_MASK && generation < GENERATION_RETIRED);
         let id = (u64::from(tag) << 48) | (u64::from(generation) << SLOT_BITS) | u64::from(slot);
         match NonZero::new(id) {
@@ -58,9 +60,10 @@ impl SliceId {
         (self.0.get() >> SLOT_BITS) as u32 & GENERATION_RETIRED
     }
 
+    /// The place of the slot's node.
     #[inline(always)]
     pub(crate) fn slot(self) -> u32 {
-        self.0.get() as u32 & SLOT_MASK
+        place_of(self.0.get() as u32 & SLOT_MASK)
     }
 }
 
@@ -78,8 +81,9 @@ mod tests {
 
     #[test]
     fn a_handle_gives_back_what_was_packed() {
-        let id = SliceId::pack(0xABCD, 0x12_3456, 0xFF_FFFF);
-        assert_eq!((id.tag(), id.generation(), id.slot()), (0xABCD, 0x12_3456, 0xFF_FFFF));
+        let id = SliceId::pack(0xABCD, 0x12_3456, place_of(0xFF_FFFF));
+        assert_eq!((id.tag(), id.generation(), id.slot()), (0xABCD, 0x12_3456, place_of(0xFF_FFFF)));
+        assert_eq!(id.to_raw(), 0xABCD_1234_56FF_FFFF);
         assert_eq!(SliceId::from_raw(id.to_raw()), Some(id));
         assert_eq!(SliceId::from_raw(0), None);
     }

@@ -291,29 +291,37 @@ impl<D: Device> Allocator<D> {
     /// capacity, too large. Pages that hold nothing may have been given back on the way.
     #[inline]
     pub fn allocate(&self, request: &Request) -> Result<Slice, Error> {
+        self.allocate_then(request, |slice| slice)
+    }
+
+    /// [`Allocator::allocate`] of a slice that becomes something else: on the hot path it is never in memory, from where
+    /// it would have to be read while it is still being written.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub fn allocate_then<R>(&self, request: &Request, then: impl FnOnce(Slice) -> R) -> Result<R, Error> {
         request.check()?;
         if !COMPLETE {
-            return self.allocate_plainly(request);
+            return self.allocate_plainly(request).map(then);
         }
         if request.is_unusual() | self.unusual {
-            return self.allocate_with_care(request, None, &mut Served::default());
+            return self.allocate_with_care(request, None, &mut Served::default()).map(then);
         }
-        let slice = 'placed: {
-            for cell in self.plain_route(request)? {
-                let Ok(fit) = cell.rules.fit_linear(request) else { continue };
-                let mut pool = cell.pool.lock_hot();
-                if !pool.slicer.has_nodes() {
-                    // Its turn is now, not after the others.
-                    break;
-                }
-                if let Some(slice) = pool.place(&fit) {
-                    break 'placed slice;
-                }
+        for cell in self.plain_route(request)? {
+            let Ok(fit) = cell.rules.fit_linear(request) else { continue };
+            let mut pool = cell.pool.lock_hot();
+            if !pool.slicer.has_nodes() {
+                // Its turn is now, not after the others.
+                break;
             }
-            self.allocate_slowly(request, &mut Served::default())?
-        };
+            if let Some(slice) = pool.place(&fit) {
+                drop(pool);
+                self.note_allocation();
+                return Ok(then(slice));
+            }
+        }
+        let slice = self.allocate_slowly(request, &mut Served::default())?;
         self.note_allocation();
-        Ok(slice)
+        Ok(then(slice))
     }
 
     /// [`Allocator::allocate`] of a slice that something is attached to from the start, as [`Allocator::set_label`] does.

@@ -9,6 +9,7 @@ use crate::canary::broken;
 use crate::error::Error;
 use crate::event::{Label, Name};
 use crate::metadata::{Array, Beside, Chunk, ChunkPlan, Chunked, HostMemory};
+use crate::slicer::nodes::number_of;
 use core::cell::Cell;
 
 /// What is attached to a slot.
@@ -47,7 +48,7 @@ impl LabelsLacking {
             LabelsLacking::Labels => LabelMemory::Labels(Array::try_new(memory, 1, |_| {
                 Ok(Labels { by_slot: Beside::new(), names: Chunked::new(memory) })
             })?),
-            LabelsLacking::Slots(slot) => LabelMemory::Slots(slot, Beside::allocate(memory, slot)?),
+            LabelsLacking::Slots(slot) => LabelMemory::Slots(slot, Beside::allocate(memory, number_of(slot))?),
             LabelsLacking::Names(plan) => LabelMemory::Names(Chunk::allocate(memory, plan)?),
         })
     }
@@ -62,7 +63,7 @@ impl Pool {
     #[cold]
     pub(crate) fn lacks_for_label(&self, slot: u32, label: &Label) -> Result<Option<LabelsLacking>, Error> {
         let Some(labels) = self.labels() else { return Ok(Some(LabelsLacking::Labels)) };
-        let Some(attached) = labels.by_slot.get(slot) else { return Ok(Some(LabelsLacking::Slots(slot))) };
+        let Some(attached) = labels.by_slot.get(number_of(slot)) else { return Ok(Some(LabelsLacking::Slots(slot))) };
         if attached.name.get() == 0 && !label.name.is_empty() && labels.names.spare() == 0 {
             let limit = crate::metadata::CHUNKED_LIMIT;
             return Ok(Some(LabelsLacking::Names(labels.names.plan().ok_or(Error::TooManySlices { limit })?)));
@@ -86,7 +87,7 @@ impl Pool {
         match memory {
             LabelMemory::Labels(labels) => Some(LabelMemory::Labels(labels)),
             LabelMemory::Slots(slot, chunk) => {
-                labels.by_slot.install(slot, chunk).map(|chunk| LabelMemory::Slots(slot, chunk))
+                labels.by_slot.install(number_of(slot), chunk).map(|chunk| LabelMemory::Slots(slot, chunk))
             }
             LabelMemory::Names(chunk) => labels.names.install(chunk).map(LabelMemory::Names),
         }
@@ -97,7 +98,7 @@ impl Pool {
     pub(crate) fn set_label(&mut self, slot: u32, label: &Label) {
         let owner = self.slicer.node(slot).generation() + 1;
         let Some(labels) = self.labels.as_mut().and_then(|labels| labels.as_mut_slice().first_mut()) else { return };
-        let Some(attached) = labels.by_slot.get(slot) else { return };
+        let Some(attached) = labels.by_slot.get(number_of(slot)) else { return };
         if attached.name.get() == 0 && !label.name.is_empty() {
             attached.name.set(labels.names.push(Cell::new(Name::NONE)) + 1);
         }
@@ -110,7 +111,7 @@ impl Pool {
 
     fn attached(&self, slot: u32) -> Option<(&Labels, &Attached)> {
         let labels = self.labels()?;
-        let attached = labels.by_slot.get(slot)?;
+        let attached = labels.by_slot.get(number_of(slot))?;
         let is_own = attached.owner.get() == self.slicer.node(slot).generation() + 1;
         (is_own || broken("labels_outlive_slices")).then_some((labels, attached))
     }

@@ -164,6 +164,22 @@ pub(crate) const fn state(kind: Kind, generation: u32) -> u32 {
     ((kind as u32) << KIND_SHIFT) | generation
 }
 
+/// Nodes are called by their place: their number times their size, so that nothing has to be multiplied where one is
+/// looked up. Handles hold the number.
+const PLACE_BITS: u32 = size_of::<Node>().trailing_zeros();
+
+/// The place of a number.
+#[inline(always)]
+pub(crate) const fn place_of(number: u32) -> u32 {
+    number << PLACE_BITS
+}
+
+/// The number of a place.
+#[inline(always)]
+pub(crate) const fn number_of(place: u32) -> u32 {
+    place >> PLACE_BITS
+}
+
 /// All nodes of a pool. Node 0 is the sentinel that stands for "none": never a hole, of size 0, safe to write to.
 pub(crate) struct Nodes {
     nodes: Chunked<Node>,
@@ -209,7 +225,7 @@ impl Nodes {
 
     #[cold]
     fn take_fresh(&mut self) -> u32 {
-        self.nodes.push(Node::new(Kind::Unused))
+        place_of(self.nodes.push(Node::new(Kind::Unused)))
     }
 
     /// Puts a node that is no longer needed on the list of unused ones, or retires it when its generations are used
@@ -225,20 +241,20 @@ impl Nodes {
         }
     }
 
-    /// The node of a number that may be anything.
+    /// The node of a handle's place, which may be anything.
     #[inline(always)]
-    pub(crate) fn get(&self, index: u32) -> Option<&Node> {
-        self.nodes.get(index)
+    pub(crate) fn get(&self, place: u32) -> Option<&Node> {
+        self.nodes.has(number_of(place)).then(|| &self[place])
     }
 
-    /// Every node that was ever used, but for node 0, with its number.
+    /// Every node that was ever used, but for node 0, with its place.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Node)> {
-        self.nodes.indices().skip(1).map(|index| (index, &self.nodes[index]))
+        self.nodes.indices().skip(1).map(|index| (place_of(index), &self.nodes[index]))
     }
 
-    /// The first number at or above `index` that was ever used.
-    pub(crate) fn index_from(&self, index: u32) -> Option<u32> {
-        self.nodes.index_from(index)
+    /// The first place at or above `place`, which may lie between two, that was ever used.
+    pub(crate) fn index_from(&self, place: u32) -> Option<u32> {
+        self.nodes.index_from(place.div_ceil(1 << PLACE_BITS)).map(place_of)
     }
 
     pub(crate) fn plan(&self) -> Option<ChunkPlan> {
@@ -269,7 +285,7 @@ impl Index<u32> for Nodes {
     #[allow(unsafe_code)]
     fn index(&self, index: u32) -> &Node {
         // SAFETY: see above; `Nodes::take` hands out what `Chunked::push` answered, and `try_new` pushed node 0.
-        unsafe { self.nodes.get_unchecked(index) }
+        unsafe { self.nodes.get_at_unchecked(index) }
     }
 }
 
