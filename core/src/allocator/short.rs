@@ -61,14 +61,11 @@ impl Error {
 /// Keeps the error that is reported.
 #[cold]
 pub(super) fn note(worst: &mut Option<Error>, error: Error) {
-    let replaces = match worst {
+    let replaces = match (&worst, error) {
         // Of several limits the most generous one is of use to the caller.
-        Some(Error::TooLarge { limit: known, .. }) => match error {
-            Error::TooLarge { limit, .. } => limit > *known,
-            _ => true,
-        },
-        Some(known) => error.rank() < known.rank(),
-        None => true,
+        (Some(Error::TooLarge { limit: known, .. }), Error::TooLarge { limit, .. }) => limit > *known,
+        (Some(known), error) => error.rank() < known.rank(),
+        (None, _) => true,
     };
     if replaces {
         *worst = Some(error);

@@ -230,6 +230,21 @@ fn a_pool_for_one_kind_takes_no_other() {
 // ---- pages that change their kind
 
 /// In both directions, and back again.
+/// The pools of the other kind have nothing to say about that, whichever are asked first.
+#[test]
+fn a_request_that_is_too_large_is_told_so_whatever_its_kind() {
+    let of_kind = |kinds| PoolOptions::sliced_pages(M, M, None).with_kinds(kinds);
+    for kinds in [[PoolKinds::Linear, PoolKinds::Optimal], [PoolKinds::Optimal, PoolKinds::Linear]] {
+        let options = AllocatorOptions::default().with_memory_type(of_granularity(64 * K));
+        let allocator =
+            Allocator::try_new(Heaps::new(&[of_granularity(64 * K)]), &kinds.map(of_kind), options).unwrap();
+        for kind in KINDS {
+            let refused = allocator.allocate(&Request::new(M + 1).of_kind(kind));
+            assert_eq!(refused, Err(Error::TooLarge { size: M + 1, limit: M }), "{kind:?} of {kinds:?}");
+        }
+    }
+}
+
 #[test]
 fn a_page_that_was_emptied_serves_the_other_kind_without_a_device_call() {
     for (name, make, pools) in [("blocks", blocks as Make, [0, 1]), ("adaptive", adaptive, [1, 3])] {
