@@ -19,8 +19,11 @@ mkdir -p "$CARGO_TARGET_DIR" || exit 1
 # A wrapper gives the flag to this workspace only: dependencies are built as ever.
 RUSTC_WORKSPACE_WRAPPER=$CARGO_TARGET_DIR/rustc-canary
 export RUSTC_WORKSPACE_WRAPPER
-printf '#!/bin/sh\nexec "$@" --cfg slicepool_canary\n' >"$RUSTC_WORKSPACE_WRAPPER"
-chmod +x "$RUSTC_WORKSPACE_WRAPPER"
+# Not written again while another of these may be running it.
+if [ ! -x "$RUSTC_WORKSPACE_WRAPPER" ]; then
+    printf '#!/bin/sh\nexec "$@" --cfg slicepool_canary\n' >"$RUSTC_WORKSPACE_WRAPPER"
+    chmod +x "$RUSTC_WORKSPACE_WRAPPER"
+fi
 
 # run NAME TEST: runs a test with the fault NAME. `memory::blocks` is what the test program `memory` has in `blocks`.
 run() {
