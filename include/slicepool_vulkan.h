@@ -832,6 +832,51 @@ static inline slicepool_result slicepool_vulkan_not_bound(slicepool_allocator *a
   return result;
 }
 
+/** What Vulkan requires of the memory for a buffer, or else an image, and whether that is to be memory of its own. */
+static inline void slicepool_vulkan_requirements(const slicepool_vulkan *vulkan, VkBuffer buffer, VkImage image,
+                                                 VkMemoryRequirements2 *requirements) {
+  const slicepool_vulkan_functions *functions = &vulkan->functions;
+  VkBufferMemoryRequirementsInfo2 of_buffer;
+  VkImageMemoryRequirementsInfo2 of_image;
+  memset(&of_buffer, 0, sizeof of_buffer);
+  memset(&of_image, 0, sizeof of_image);
+  of_buffer.sType = VK_STRUCTURE_TYPE_BUFFER_MEMORY_REQUIREMENTS_INFO_2;
+  of_buffer.buffer = buffer;
+  of_image.sType = VK_STRUCTURE_TYPE_IMAGE_MEMORY_REQUIREMENTS_INFO_2;
+  of_image.image = image;
+  if (buffer != VK_NULL_HANDLE && functions->vkGetBufferMemoryRequirements2 != NULL) {
+    functions->vkGetBufferMemoryRequirements2(vulkan->device, &of_buffer, requirements);
+  } else if (buffer != VK_NULL_HANDLE) {
+    functions->vkGetBufferMemoryRequirements(vulkan->device, buffer, &requirements->memoryRequirements);
+  } else if (functions->vkGetImageMemoryRequirements2 != NULL) {
+    functions->vkGetImageMemoryRequirements2(vulkan->device, &of_image, requirements);
+  } else {
+    functions->vkGetImageMemoryRequirements(vulkan->device, image, &requirements->memoryRequirements);
+  }
+}
+
+/** The two functions below: one of `buffer` and `image` is VK_NULL_HANDLE. */
+static inline slicepool_result slicepool_vulkan_allocate_for(const slicepool_vulkan *vulkan,
+                                                             slicepool_allocator *allocator, VkBuffer buffer,
+                                                             VkImage image, VkImageTiling tiling,
+                                                             const slicepool_request *like, slicepool_slice *slice) {
+  slicepool_request request = like == NULL ? slicepool_vulkan_request(SLICEPOOL_VULKAN_GPU) : *like;
+  VkMemoryDedicatedRequirements dedicated;
+  VkMemoryRequirements2 requirements;
+  slicepool_result result;
+  VkResult code;
+  memset(&dedicated, 0, sizeof dedicated);
+  memset(&requirements, 0, sizeof requirements);
+  dedicated.sType = VK_STRUCTURE_TYPE_MEMORY_DEDICATED_REQUIREMENTS;
+  requirements.sType = VK_STRUCTURE_TYPE_MEMORY_REQUIREMENTS_2;
+  requirements.pNext = &dedicated;
+  slicepool_vulkan_requirements(vulkan, buffer, image, &requirements);
+  result = slicepool_vulkan_place(vulkan, allocator, &request, &requirements, tiling, buffer, image, slice);
+  if (result != SLICEPOOL_OK) return result;
+  code = slicepool_vulkan_bind_new(vulkan, allocator, buffer, image, slice);
+  return code == VK_SUCCESS ? SLICEPOOL_OK : slicepool_vulkan_not_bound(allocator, slice, code, request.failure);
+}
+
 /**
  * Gets memory for a buffer and binds it. On a device of version 1.1, or with SLICEPOOL_VULKAN_DEDICATED_ALLOCATION, a
  * buffer that needs memory of its own gets it, and so does one that only wants it, if the best of its memory types has
@@ -852,30 +897,7 @@ static inline slicepool_result slicepool_vulkan_not_bound(slicepool_allocator *a
 static inline slicepool_result slicepool_vulkan_allocate_buffer(const slicepool_vulkan *vulkan,
                                                                 slicepool_allocator *allocator, VkBuffer buffer,
                                                                 const slicepool_request *like, slicepool_slice *slice) {
-  slicepool_request request = like == NULL ? slicepool_vulkan_request(SLICEPOOL_VULKAN_GPU) : *like;
-  VkMemoryDedicatedRequirements dedicated;
-  VkMemoryRequirements2 requirements;
-  slicepool_result result;
-  VkResult code;
-  memset(&dedicated, 0, sizeof dedicated);
-  memset(&requirements, 0, sizeof requirements);
-  dedicated.sType = VK_STRUCTURE_TYPE_MEMORY_DEDICATED_REQUIREMENTS;
-  requirements.sType = VK_STRUCTURE_TYPE_MEMORY_REQUIREMENTS_2;
-  requirements.pNext = &dedicated;
-  if (vulkan->functions.vkGetBufferMemoryRequirements2 != NULL) {
-    VkBufferMemoryRequirementsInfo2 info;
-    memset(&info, 0, sizeof info);
-    info.sType = VK_STRUCTURE_TYPE_BUFFER_MEMORY_REQUIREMENTS_INFO_2;
-    info.buffer = buffer;
-    vulkan->functions.vkGetBufferMemoryRequirements2(vulkan->device, &info, &requirements);
-  } else {
-    vulkan->functions.vkGetBufferMemoryRequirements(vulkan->device, buffer, &requirements.memoryRequirements);
-  }
-  result = slicepool_vulkan_place(vulkan, allocator, &request, &requirements, VK_IMAGE_TILING_LINEAR, buffer,
-                                  VK_NULL_HANDLE, slice);
-  if (result != SLICEPOOL_OK) return result;
-  code = slicepool_vulkan_bind_new(vulkan, allocator, buffer, VK_NULL_HANDLE, slice);
-  return code == VK_SUCCESS ? SLICEPOOL_OK : slicepool_vulkan_not_bound(allocator, slice, code, request.failure);
+  return slicepool_vulkan_allocate_for(vulkan, allocator, buffer, VK_NULL_HANDLE, VK_IMAGE_TILING_LINEAR, like, slice);
 }
 
 /**
@@ -891,29 +913,7 @@ static inline slicepool_result slicepool_vulkan_allocate_image(const slicepool_v
                                                                slicepool_allocator *allocator, VkImage image,
                                                                VkImageTiling tiling, const slicepool_request *like,
                                                                slicepool_slice *slice) {
-  slicepool_request request = like == NULL ? slicepool_vulkan_request(SLICEPOOL_VULKAN_GPU) : *like;
-  VkMemoryDedicatedRequirements dedicated;
-  VkMemoryRequirements2 requirements;
-  slicepool_result result;
-  VkResult code;
-  memset(&dedicated, 0, sizeof dedicated);
-  memset(&requirements, 0, sizeof requirements);
-  dedicated.sType = VK_STRUCTURE_TYPE_MEMORY_DEDICATED_REQUIREMENTS;
-  requirements.sType = VK_STRUCTURE_TYPE_MEMORY_REQUIREMENTS_2;
-  requirements.pNext = &dedicated;
-  if (vulkan->functions.vkGetImageMemoryRequirements2 != NULL) {
-    VkImageMemoryRequirementsInfo2 info;
-    memset(&info, 0, sizeof info);
-    info.sType = VK_STRUCTURE_TYPE_IMAGE_MEMORY_REQUIREMENTS_INFO_2;
-    info.image = image;
-    vulkan->functions.vkGetImageMemoryRequirements2(vulkan->device, &info, &requirements);
-  } else {
-    vulkan->functions.vkGetImageMemoryRequirements(vulkan->device, image, &requirements.memoryRequirements);
-  }
-  result = slicepool_vulkan_place(vulkan, allocator, &request, &requirements, tiling, VK_NULL_HANDLE, image, slice);
-  if (result != SLICEPOOL_OK) return result;
-  code = slicepool_vulkan_bind_new(vulkan, allocator, VK_NULL_HANDLE, image, slice);
-  return code == VK_SUCCESS ? SLICEPOOL_OK : slicepool_vulkan_not_bound(allocator, slice, code, request.failure);
+  return slicepool_vulkan_allocate_for(vulkan, allocator, VK_NULL_HANDLE, image, tiling, like, slice);
 }
 
 #endif /* SLICEPOOL_VULKAN_H */

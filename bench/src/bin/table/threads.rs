@@ -3,11 +3,9 @@
 use crate::goals::Goals;
 use slicepool_bench::GRANULE;
 use slicepool_bench::churn::Churn;
-use slicepool_core::{
-    Allocator, AllocatorOptions, Device, DeviceError, DeviceMemory, PageRequest, PoolOptions, Request,
-};
+use slicepool_bench::subjects::NoDevice;
+use slicepool_core::{Allocator, AllocatorOptions, PoolOptions, Request};
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,26 +16,13 @@ const TURNS: usize = 9;
 /// Slices of each thread.
 const LIVE: usize = 1_000;
 
-#[derive(Default)]
-struct Counter(AtomicU64);
-
-impl Device for Counter {
-    fn allocate(&self, _: &PageRequest) -> Result<DeviceMemory, DeviceError> {
-        Ok(DeviceMemory::new(self.0.fetch_add(1, Ordering::Relaxed)))
-    }
-
-    fn deallocate(&self, _: &DeviceMemory) -> Result<(), DeviceError> {
-        Ok(())
-    }
-}
-
-fn allocator(bytes: u64) -> Allocator<Counter> {
+fn allocator(bytes: u64) -> Allocator<NoDevice> {
     let pools = [PoolOptions::sliced_pages(bytes, bytes, Some(bytes)).with_granule(GRANULE)];
-    Allocator::try_new(Counter::default(), &pools, AllocatorOptions::default()).expect("valid options")
+    Allocator::try_new(NoDevice::default(), &pools, AllocatorOptions::default()).expect("valid options")
 }
 
 /// Churns with slices of this thread's own; the time that the pairs took, and those of single ones if they are wanted.
-fn churn(allocator: &Allocator<Counter>, churn: &Churn, start: &Barrier, single: bool) -> (Duration, Vec<u64>) {
+fn churn(allocator: &Allocator<NoDevice>, churn: &Churn, start: &Barrier, single: bool) -> (Duration, Vec<u64>) {
     let take = |size| allocator.allocate(&Request::new(size)).expect("there is room").id;
     let mut live: Vec<_> = churn.fill.iter().map(|&size| take(size)).collect();
     let mut times = Vec::with_capacity(if single { PAIRS } else { 0 });
@@ -55,7 +40,7 @@ fn churn(allocator: &Allocator<Counter>, churn: &Churn, start: &Barrier, single:
 }
 
 /// Pairs per microsecond of so many threads together, in allocators that they take by turns.
-fn throughput(threads: usize, allocators: &[Allocator<Counter>], churns: &[Churn]) -> f64 {
+fn throughput(threads: usize, allocators: &[Allocator<NoDevice>], churns: &[Churn]) -> f64 {
     let start = Barrier::new(threads);
     let slowest = thread::scope(|scope| {
         let running: Vec<_> = (0..threads)
