@@ -4,9 +4,14 @@
 //! call succeeds.
 
 mod common;
+#[path = "injection/failures.rs"]
+mod failures;
+#[path = "injection/scenario.rs"]
+mod scenario;
 
 use common::devices::NONE_LEFT;
-use common::injecting::{Changes, Scenario, World, allocate, is_kept, is_out_of_memory, plain};
+use failures::Played;
+use scenario::{Changes, Scenario, World, allocate, is_kept, is_out_of_memory, plain};
 use common::pools::{direct, exclusive, growing, place, sliced, touch};
 use common::{K, M};
 use slicepool_core::{AllocatorOptions, Error, PERSISTENT_POOL, Point, PoolType, Request};
@@ -28,9 +33,9 @@ fn growing_for_the_first_request_of_any_kind_survives_every_failure() {
                 changes: Changes::Nothing,
                 explains: is_out_of_memory,
             }
-            .play();
+            .play_with_pairs();
             // A page that is refused once may have been asked for once more, smaller.
-            assert!(refused.0 >= 1 && refused.1 >= 4, "{refused:?}");
+            assert!(refused.by_device >= 1 && refused.by_host >= 4, "{refused:?}");
         }
     }
 }
@@ -49,15 +54,15 @@ fn growing_by_halves_survives_every_failure() {
         call: &|world| {
             let answer = allocate(world, Request::new(900 * K));
             // Some 8, 4 and 2 MiB were not to be had.
-            let refused = world.device.failed.get() + world.device.ledger.allocate_refused();
+            let refused = world.device.refused() + world.device.ledger.allocate_refused();
             assert!(answer.is_err() || refused >= 3, "{refused}");
             answer
         },
         changes: Changes::Nothing,
         explains: is_out_of_memory,
     }
-    .play();
-    assert!(refused.0 >= 1, "{refused:?}");
+    .play_with_pairs();
+    assert!(refused.by_device >= 1, "{refused:?}");
 }
 
 #[test]
@@ -77,8 +82,8 @@ fn growing_after_idle_pages_have_gone_survives_every_failure() {
         changes: Changes::IdlePages,
         explains: is_out_of_memory,
     }
-    .play();
-    assert!(refused.0 >= 2, "{refused:?}");
+    .play_with_pairs();
+    assert!(refused.by_device >= 2, "{refused:?}");
 }
 
 #[test]
@@ -98,8 +103,8 @@ fn a_batch_survives_every_failure_half_way() {
         changes: Changes::Nothing,
         explains: is_out_of_memory,
     }
-    .play();
-    assert!(refused.0 >= 30 && refused.1 >= 8, "{refused:?}");
+    .play_with_pairs();
+    assert!(refused.by_device >= 30 && refused.by_host >= 8, "{refused:?}");
 }
 
 // ---- planning
@@ -139,7 +144,7 @@ fn installing_pools_survives_every_failure() {
         }
         .play();
         let kept = if dry { 0..=0 } else { 2..=10 };
-        assert!(kept.contains(&refused.0) && refused.1 >= 6, "{dry}: {refused:?}");
+        assert!(kept.contains(&refused.by_device) && refused.by_host >= 6, "{dry}: {refused:?}");
     }
 }
 
@@ -173,8 +178,8 @@ fn resolving_a_page_of_a_dry_run_survives_every_failure() {
                 changes: if limited { Changes::IdlePages } else { Changes::Nothing },
                 explains: is_not_mapped,
             }
-            .play();
-            assert!(refused.0 >= 2 && refused.1 >= u64::from(!limited), "{refused:?}");
+            .play_with_pairs();
+            assert!(refused.by_device >= 2 && refused.by_host >= u64::from(!limited), "{refused:?}");
         }
     }
 }
@@ -184,7 +189,7 @@ fn resolving_a_page_of_a_dry_run_survives_every_failure() {
 #[test]
 fn freeing_after_three_points_survives_every_failure() {
     let points = [1, 2, 3].map(|timeline| Point { timeline, value: 10 });
-    let mut refused = 0;
+    let mut all = Played::default();
     for count in 1..70 {
         let played = Scenario {
             pools: &[sliced(M, M, None)],
@@ -211,11 +216,11 @@ fn freeing_after_three_points_survives_every_failure() {
             changes: Changes::Nothing,
             explains: |_| false,
         }
-        .play();
-        assert_eq!(played.0, 0, "the device has nothing to do with it");
-        refused += played.1;
+        .play_if_anything_fails();
+        assert_eq!(played.by_device, 0, "the device has nothing to do with it");
+        all.add(played);
     }
-    assert!(refused >= 4, "{refused}");
+    assert!(all.assert_tried().by_host >= 4, "{all:?}");
 }
 
 #[test]
@@ -243,9 +248,9 @@ fn trimming_survives_every_page_that_the_device_does_not_take_back() {
         changes: Changes::IdlePages,
         explains: is_kept,
     }
-    .play();
+    .play_with_pairs();
     // Four pages, once and for ever.
-    assert_eq!(refused, (8, 0));
+    assert_eq!((refused.tried, refused.by_device, refused.by_host), (8, 8, 0));
 }
 
 #[test]
@@ -275,6 +280,6 @@ fn two_allocators_with_one_budget_survive_every_failure() {
         changes: Changes::IdlePages,
         explains: |error| is_out_of_memory(error) || matches!(error, Error::BudgetExceeded { .. }),
     }
-    .play();
-    assert!(refused.0 >= 3, "{refused:?}");
+    .play_with_pairs();
+    assert!(refused.by_device >= 3, "{refused:?}");
 }

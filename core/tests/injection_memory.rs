@@ -1,8 +1,13 @@
 //! Failure injection, as in `injection.rs`: pages of slices' own and pages beforehand, labels, several memory types.
 
 mod common;
+#[path = "injection/failures.rs"]
+mod failures;
+#[path = "injection/scenario.rs"]
+mod scenario;
 
-use common::injecting::{Changes, Scenario, is_out_of_memory, plain};
+use failures::Played;
+use scenario::{Changes, Scenario, is_out_of_memory, plain};
 use common::pools::{direct, growing, place, sliced};
 use common::{K, M};
 use slicepool_core::{Allocator, Label, LiveSlices, MemoryChoice, MemoryType, OwnPages, Request};
@@ -45,8 +50,8 @@ fn dedicated_pages_survive_every_failure() {
             changes: if used_before { Changes::IdlePages } else { Changes::Nothing },
             explains: is_out_of_memory,
         }
-        .play();
-        assert!(refused.0 >= 1 && refused.1 >= if used_before { 0 } else { 5 }, "{refused:?}");
+        .play_with_pairs();
+        assert!(refused.by_device >= 1 && refused.by_host >= if used_before { 0 } else { 5 }, "{refused:?}");
     }
 }
 
@@ -74,7 +79,7 @@ fn creation_with_pages_from_the_start_survives_every_failure() {
     }
     .play();
     // Seven pages, once and from then on; where pages grow, smaller ones may do.
-    assert!(refused.0 >= 10 && refused.1 >= 20, "{refused:?}");
+    assert!(refused.by_device >= 10 && refused.by_host >= 20, "{refused:?}");
 }
 
 /// Pages that were taken before it stay.
@@ -97,7 +102,7 @@ fn taking_pages_beforehand_survives_every_failure_half_way() {
             explains: is_out_of_memory,
         }
         .play();
-        assert!(refused.0 >= 39 && refused.1 >= 2, "{refused:?}");
+        assert!(refused.by_device >= 39 && refused.by_host >= 2, "{refused:?}");
     }
 }
 
@@ -106,7 +111,7 @@ fn taking_pages_beforehand_survives_every_failure_half_way() {
 #[test]
 fn labels_survive_every_failure() {
     let label = Label::named("a name").with_user_data(7);
-    let mut refused = (0, 0);
+    let mut all = Played::default();
     for count in [1, 2, 31, 32, 33, 64, 65] {
         let labelled = Scenario {
             pools: &[sliced(M, M, None)],
@@ -129,7 +134,7 @@ fn labels_survive_every_failure() {
             changes: Changes::Nothing,
             explains: |_| false,
         }
-        .play();
+        .play_if_anything_fails();
         let allocated = Scenario {
             pools: &[sliced(M, M, None)],
             options: plain,
@@ -147,11 +152,11 @@ fn labels_survive_every_failure() {
             explains: is_out_of_memory,
         }
         .play();
-        assert_eq!(labelled.0, 0, "the device has nothing to do with it");
-        assert!(allocated.0 >= 2 && allocated.1 >= 3, "{allocated:?}");
-        refused.1 += labelled.1;
+        assert_eq!(labelled.by_device, 0, "the device has nothing to do with it");
+        assert!(allocated.by_device >= 2 && allocated.by_host >= 3, "{allocated:?}");
+        all.add(labelled);
     }
-    assert!(refused.1 >= 6, "{refused:?}");
+    assert!(all.assert_tried().by_host >= 6, "{all:?}");
 }
 
 // ---- several memory types
@@ -198,8 +203,8 @@ fn a_request_that_falls_through_to_another_memory_type_survives_every_failure() 
             explains: is_out_of_memory,
         }
         .play();
-        assert!(refused.0 >= 1, "{refused:?}");
-        refused_by_host += refused.1;
+        assert!(refused.by_device >= 1, "{refused:?}");
+        refused_by_host += refused.by_host;
     }
     assert!(refused_by_host >= 2, "{refused_by_host}");
 }

@@ -1,4 +1,4 @@
-//! Size classes of holes: a bitmap that says which have any, and a list for each.
+//! Size classes of holes: a bitmap that says which have any, and a ring for each, which begins with its head.
 //!
 //! Classes are powers of two in 32 steps. Sizes below 64 have a class each; above, a class spans 1/32 of its power of
 //! two, so a hole of any class above a request's own always fits.
@@ -20,45 +20,24 @@ pub(crate) const fn class_of(size: u32) -> u32 {
     (shift << STEP_BITS) + (size >> shift)
 }
 
-/// First and last hole of a class; 0 = none. One number, so that both are loaded before it is known which of them
-/// changes: otherwise compilers make a branch of that, which is as good as random.
-#[derive(Clone, Copy, Default)]
-struct Head(u64);
-
-impl Head {
-    #[inline(always)]
-    fn new(first: u32, last: u32) -> Self {
-        Self(u64::from(last) << 32 | u64::from(first))
-    }
-
-    #[inline(always)]
-    fn first(self) -> u32 {
-        self.0 as u32
-    }
-
-    #[inline(always)]
-    fn last(self) -> u32 {
-        (self.0 >> 32) as u32
-    }
-}
-
 pub(crate) struct Bins {
     /// Bit c: class c has a hole. One word more than there are classes, so that a window may begin in the last one.
     /// Bit 0 belongs to the sentinel and means nothing.
     map: [u64; WORDS + 1],
-    heads: Array<Head>,
+    /// First hole of each class; 0 = none. The last one is the first one's neighbour on the other side.
+    heads: Array<u32>,
 }
 
 impl Bins {
     /// Bins for holes of up to `largest` granules.
     pub(crate) fn try_new(memory: HostMemory, largest: u32) -> Result<Self, Error> {
-        let heads = Array::try_new(memory, class_of(largest) + 1, |_| Ok(Head::default()))?;
+        let heads = Array::try_new(memory, class_of(largest) + 1, |_| Ok(0))?;
         Ok(Self { map: [0; WORDS + 1], heads })
     }
 
     /// The most host memory that bins for holes of up to `largest` granules ask for.
     pub(crate) fn add_needs(largest: u32, needs: &mut Needs) {
-        needs.add::<Head>(u64::from(class_of(largest)) + 1);
+        needs.add::<u32>(u64::from(class_of(largest)) + 1);
     }
 
     /// Makes room for classes up to that of `largest`. Fails without any change.
@@ -66,7 +45,7 @@ impl Bins {
         let classes = class_of(largest) + 1;
         if classes > self.heads.len() {
             let old = &self.heads;
-            let copy = |i| Ok(if i < old.len() { old[i] } else { Head::default() });
+            let copy = |i| Ok(if i < old.len() { old[i] } else { 0 });
             self.heads = Array::try_new(memory, classes, copy)?;
         }
         Ok(())
@@ -75,7 +54,7 @@ impl Bins {
     /// First hole of a class, 0 if there is none or no hole can be that large.
     #[inline(always)]
     pub(crate) fn first(&self, class: u32) -> u32 {
-        if class < self.heads.len() { self.heads[class].first() } else { 0 }
+        if class < self.heads.len() { self.heads[class] } else { 0 }
     }
 
     /// The lowest class at or above `class`, which is not 0, that has a hole; 0 if none has.
@@ -113,40 +92,46 @@ impl Bins {
         0
     }
 
+    /// The hole behind another of its class; 0 if that is the last.
+    pub(crate) fn after(&self, nodes: &Nodes, class: u32, hole: u32) -> u32 {
+        let after = nodes[hole].link_b.get();
+        after & mask(after != self.first(class))
+    }
+
     /// Puts a hole into the list of its class: in front if it lies before the first, else at the end. That is O(1)
     /// and packs nearly as well as a sorted list.
+    ///
+    /// In a ring both are the same place, and only the head differs.
     #[cfg_attr(feature = "complete", inline(always))]
     #[cfg_attr(not(feature = "complete"), inline(never))]
     pub(crate) fn link(&mut self, nodes: &Nodes, hole: u32, node: &Node) {
         let class = class_of(node.size.get());
         let head = self.heads[class];
-        let front = mask(node.place() < nodes[head.first()].place());
-        let before = select(front, 0, head.last());
-        let after = select(front, head.first(), 0);
-        // An empty list needs no case of its own: both neighbours are node 0, which takes any write.
-        let first = select(mask(before == 0), hole, head.first());
-        let last = select(mask(after == 0), hole, head.last());
-        self.heads[class] = Head::new(first, last);
+        // An empty list needs no case of its own: the hole is its own neighbour before it is linked.
+        node.link_a.set(hole);
+        let first = select(mask(head == 0), hole, head);
+        let front = &nodes[first];
+        let last = front.link_a.replace(hole);
+        nodes[last].link_b.set(hole);
+        node.link_a.set(last);
+        node.link_b.set(first);
+        self.heads[class] = select(mask(node.place() < front.place()), hole, first);
         self.map[(class / 64) as usize] |= 1 << (class % 64);
-        nodes[before].link_b.set(hole);
-        nodes[after].link_a.set(hole);
-        node.link_a.set(before);
-        node.link_b.set(after);
     }
 
     /// Takes a hole out of the list of its class.
     #[cfg_attr(feature = "complete", inline(always))]
     #[cfg_attr(not(feature = "complete"), inline(never))]
-    pub(crate) fn unlink(&mut self, nodes: &Nodes, node: &Node) {
+    pub(crate) fn unlink(&mut self, nodes: &Nodes, hole: u32, node: &Node) {
         let class = class_of(node.size.get());
         let before = node.link_a.get();
         let after = node.link_b.get();
         nodes[before].link_b.set(after);
         nodes[after].link_a.set(before);
+        // One that is its own neighbour was alone, and the first.
         let head = self.heads[class];
-        let first = select(mask(before == 0), after, head.first());
-        let last = select(mask(after == 0), before, head.last());
-        self.heads[class] = Head::new(first, last);
+        let first = select(mask(head == hole), after & mask(after != hole), head);
+        self.heads[class] = first;
         self.map[(class / 64) as usize] &= !(u64::from(first == 0) << (class % 64));
     }
 
@@ -154,7 +139,7 @@ impl Bins {
     pub(crate) fn clear(&mut self) {
         self.map = [0; WORDS + 1];
         for class in 0..self.heads.len() {
-            self.heads[class] = Head::default();
+            self.heads[class] = 0;
         }
     }
 

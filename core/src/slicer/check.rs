@@ -107,19 +107,26 @@ impl Slicer {
             if bins.marked(class) != (index != 0) {
                 return Err("the bitmap does not say which classes have ranges");
             }
-            let mut last = 0;
+            let first = index;
+            let mut last = self.nodes[first].link_a.get();
             while index != 0 {
                 let node = &self.nodes[index];
                 if !node.is(kind) || class_of(node.size.get()) != class {
                     return Err("a list holds what does not belong to its class");
                 }
-                if last != 0 && node.link_a.get() != last {
+                if node.link_a.get() != last {
                     return Err("a list's backward link is wrong");
                 }
                 listed += 1;
                 last = index;
-                index = node.link_b.get();
+                index = bins.after(&self.nodes, class, index);
             }
+            if self.nodes[first].link_a.get() != last {
+                return Err("a list does not end where it begins");
+            }
+        }
+        if self.nodes[0].link_a.get() != 0 || self.nodes[0].link_b.get() != 0 {
+            return Err("node 0 is in a list");
         }
         Ok(listed)
     }

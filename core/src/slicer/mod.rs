@@ -45,7 +45,7 @@ mod whole;
 use crate::allocator::sizing::Needs;
 use crate::canary::broken;
 use crate::error::Error;
-use crate::int::mask;
+use crate::int::{mask, select};
 use crate::metadata::{Chunk, ChunkPlan, HostMemory};
 use crate::parts::COMPLETE;
 use crate::slots::{GENERATION_RETIRED, SliceId};
@@ -347,7 +347,8 @@ impl Slicer {
         if node.size.get() >= size {
             return first;
         }
-        let second = node.link_b.get() & mask(first != 0);
+        // Of one that is alone in its class it is the same again.
+        let second = node.link_b.get();
         if nodes[second].size.get() >= size {
             return second;
         }
@@ -399,27 +400,54 @@ impl Slicer {
     /// Takes the first `size` granules of a hole.
     #[inline(always)]
     fn carve(&mut self, hole: u32, size: u32) -> u32 {
+        let (nodes, bins) = (&self.nodes, &mut self.bins);
+        let old = &nodes[hole];
+        debug_assert!(old.is(Kind::Hole) && old.size.get() >= size);
+        bins.unlink(nodes, hole, old);
+        let rest = old.size.get() - size;
+        if rest == 0 {
+            return self.fill(hole);
+        }
         let slot = self.nodes.take();
         let (nodes, bins) = (&self.nodes, &mut self.bins);
         let (new, old) = (&nodes[slot], &nodes[hole]);
-        debug_assert!(old.is(Kind::Hole) && old.size.get() >= size);
-        bins.unlink(nodes, old);
-        let rest = old.size.get() - size;
         let before = old.prev.get();
-        let after = if rest != 0 { hole } else { old.next.get() };
         new.set(Kind::Live, old.page.get(), old.offset.get(), size);
-        new.set_neighbours(before, after);
+        new.set_neighbours(before, hole);
         nodes[before].next.set(slot);
-        nodes[after].prev.set(slot);
-        if rest != 0 {
-            old.offset.set(old.offset.get() + size);
-            old.size.set(rest);
-            bins.link(nodes, hole, old);
-        } else {
-            nodes.put(hole, old);
-            self.holes -= 1;
-        }
+        old.prev.set(slot);
+        old.offset.set(old.offset.get() + size);
+        old.size.set(rest);
+        bins.link(nodes, hole, old);
         self.note_allocated(size);
+        slot
+    }
+
+    /// Makes a slice of all of a hole, which is in no list any more.
+    #[inline(always)]
+    fn fill(&mut self, hole: u32) -> u32 {
+        self.holes -= 1;
+        self.note_allocated(self.nodes[hole].size.get());
+        let node = &self.nodes[hole];
+        if node.generation() == GENERATION_RETIRED {
+            return self.replace(hole);
+        }
+        node.set_kind(Kind::Live);
+        hole
+    }
+
+    /// Makes a slice of all of a hole whose node's generations are used up; its slot.
+    #[cold]
+    fn replace(&mut self, hole: u32) -> u32 {
+        let slot = self.nodes.take();
+        let (old, new) = (&self.nodes[hole], &self.nodes[slot]);
+        new.set(Kind::Live, old.page.get(), old.offset.get(), old.size.get());
+        // A page of one slice is its own neighbour.
+        let alone = mask(old.prev.get() == hole);
+        new.set_neighbours(select(alone, slot, old.prev.get()), select(alone, slot, old.next.get()));
+        self.nodes[new.prev.get()].next.set(slot);
+        self.nodes[new.next.get()].prev.set(slot);
+        self.nodes.put(hole, old);
         slot
     }
 
@@ -460,7 +488,7 @@ impl Slicer {
         if gap != 0 {
             let node = &self.nodes[hole];
             let offset = node.offset.get();
-            self.bins.unlink(&self.nodes, node);
+            self.bins.unlink(&self.nodes, hole, node);
             node.offset.set(offset + gap);
             node.size.set(node.size.get() - gap);
             self.bins.link(&self.nodes, hole, node);
@@ -510,7 +538,7 @@ impl Slicer {
         self.holes += 1;
         let (mut before, mut after) = (prev, next);
         if low.is(Kind::Hole) {
-            bins.unlink(nodes, low);
+            bins.unlink(nodes, prev, low);
             node.offset.set(low.offset.get());
             node.size.set(node.size.get() + low.size.get());
             before = low.prev.get();
@@ -518,7 +546,7 @@ impl Slicer {
             self.holes -= 1;
         }
         if high.is(Kind::Hole) && !broken("no_coalescing") {
-            bins.unlink(nodes, high);
+            bins.unlink(nodes, next, high);
             node.size.set(node.size.get() + high.size.get());
             after = high.next.get();
             nodes.put(next, high);

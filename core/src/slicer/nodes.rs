@@ -22,9 +22,9 @@ pub(crate) struct Node {
     /// Neighbours by address; the page's edge closes the ring.
     pub(crate) prev: Cell<u32>,
     pub(crate) next: Cell<u32>,
-    /// Hole: the previous of its class. Slice: bytes by which it is larger than what was asked for.
+    /// Hole: the previous of its class, of the first the last. Slice: bytes by which it is larger than what was asked for.
     pub(crate) link_a: Cell<u32>,
-    /// Hole: the next of its class. Unused: the next unused.
+    /// Hole: the next of its class, of the last the first. Unused: the next unused.
     pub(crate) link_b: Cell<u32>,
     /// Flags in the top 2 bits, [`Kind`] in the next 6, generation in the others.
     pub(crate) state: Cell<u32>,

@@ -89,7 +89,7 @@ impl Slicer {
     fn leave_idle(&mut self, edge: u32) {
         self.idle -= 1;
         match &mut self.idle_bins {
-            Some(bins) if COMPLETE => bins.unlink(&self.nodes, &self.nodes[edge]),
+            Some(bins) if COMPLETE => bins.unlink(&self.nodes, edge, &self.nodes[edge]),
             _ if self.idle == 0 => self.idle_size = 0,
             _ => {}
         }
@@ -160,7 +160,7 @@ impl Slicer {
             next.size.set(next.end() - start);
             next.offset.set(start);
         } else if next.is(Kind::Hole) {
-            self.bins.unlink(&self.nodes, next);
+            self.bins.unlink(&self.nodes, behind, next);
             let rest = next.end() - start;
             next.offset.set(start);
             next.size.set(rest);

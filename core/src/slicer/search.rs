@@ -159,7 +159,7 @@ impl Slicer {
                             Searched::Found { hole: found, gap }
                         };
                     }
-                    scan.node = self.nodes[scan.node].link_b.get();
+                    scan.node = bins.after(&self.nodes, scan.class, scan.node);
                     scan.budget = scan.budget.saturating_sub(1);
                     looked += 1;
                 }
@@ -237,9 +237,9 @@ impl Slicer {
                 if looked == scan.step {
                     return (largest, Some(scan));
                 }
-                let node = &self.nodes[scan.node];
-                largest = largest.max(node.size.get());
-                scan.node = node.link_b.get();
+                largest = largest.max(self.nodes[scan.node].size.get());
+                let Some(bins) = self.bins_of(&scan) else { return (largest, None) };
+                scan.node = bins.after(&self.nodes, scan.class, scan.node);
                 looked += 1;
             }
             match &self.idle_bins {

@@ -45,27 +45,8 @@ impl Slicer {
     /// this one are used up. Needs [`Slicer::can_use_whole`].
     #[inline(always)]
     pub(crate) fn use_whole(&mut self, hole: u32) -> u32 {
-        let node = &self.nodes[hole];
-        debug_assert!(node.is(Kind::Hole));
-        self.live += 1;
-        self.holes -= 1;
-        self.free -= u64::from(node.size.get());
-        self.changes = self.changes.wrapping_add(1);
-        if node.generation() == GENERATION_RETIRED {
-            return self.replace_whole(hole);
-        }
-        node.set_kind(Kind::Live);
-        hole
-    }
-
-    #[cold]
-    fn replace_whole(&mut self, hole: u32) -> u32 {
-        let slot = self.nodes.take();
-        let (old, new) = (&self.nodes[hole], &self.nodes[slot]);
-        new.set(Kind::Live, old.page.get(), 0, old.size.get());
-        new.set_neighbours(slot, slot);
-        self.nodes.put(hole, old);
-        slot
+        debug_assert!(self.nodes[hole].is(Kind::Hole));
+        self.fill(hole)
     }
 
     /// Removes a free page, which is in no list any more.
@@ -85,7 +66,7 @@ impl Slicer {
 
     /// Takes a free page out of the list of its class.
     pub(crate) fn unlink_whole(&mut self, hole: u32) {
-        self.bins.unlink(&self.nodes, &self.nodes[hole]);
+        self.bins.unlink(&self.nodes, hole, &self.nodes[hole]);
     }
 
     /// The first free page of the lowest class with pages of at least `size`, where the pages of a class are equal; 0 if

@@ -1,0 +1,10 @@
+//! See `slicepool_fuzz::slicer`.
+#![cfg_attr(fuzzing, no_main)]
+
+#[cfg(fuzzing)]
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| slicepool_fuzz::slicer::run(bytes));
+
+#[cfg(not(fuzzing))]
+fn main() {
+    slicepool_fuzz::replay(slicepool_fuzz::slicer::run);
+}
