@@ -10,10 +10,10 @@ mod failures;
 mod scenario;
 
 use common::devices::NONE_LEFT;
-use failures::Played;
-use scenario::{Changes, Scenario, World, allocate, is_kept, is_out_of_memory, plain};
 use common::pools::{direct, exclusive, growing, place, sliced, touch};
 use common::{K, M};
+use failures::Played;
+use scenario::{Changes, Scenario, World, allocate, is_kept, is_out_of_memory, plain};
 use slicepool_core::{AllocatorOptions, Error, PERSISTENT_POOL, Point, PoolType, Request};
 
 // ---- growing
@@ -142,7 +142,7 @@ fn installing_pools_survives_every_failure() {
             changes: Changes::IdlePages,
             explains: is_kept,
         }
-        .play();
+        .play_with_pairs();
         let kept = if dry { 0..=0 } else { 2..=10 };
         assert!(kept.contains(&refused.by_device) && refused.by_host >= 6, "{dry}: {refused:?}");
     }

@@ -6,10 +6,10 @@ mod failures;
 #[path = "injection/scenario.rs"]
 mod scenario;
 
-use failures::Played;
-use scenario::{Changes, Scenario, is_out_of_memory, plain};
 use common::pools::{direct, growing, place, sliced};
 use common::{K, M};
+use failures::Played;
+use scenario::{Changes, Scenario, is_out_of_memory, plain};
 use slicepool_core::{Allocator, Label, LiveSlices, MemoryChoice, MemoryType, OwnPages, Request};
 
 // ---- pages of slices' own, and pages beforehand
@@ -77,7 +77,7 @@ fn creation_with_pages_from_the_start_survives_every_failure() {
         changes: Changes::Nothing,
         explains: is_out_of_memory,
     }
-    .play();
+    .play_with_pairs();
     // Seven pages, once and from then on; where pages grow, smaller ones may do.
     assert!(refused.by_device >= 10 && refused.by_host >= 20, "{refused:?}");
 }
@@ -101,7 +101,7 @@ fn taking_pages_beforehand_survives_every_failure_half_way() {
             changes: Changes::IdlePages,
             explains: is_out_of_memory,
         }
-        .play();
+        .play_with_pairs();
         assert!(refused.by_device >= 39 && refused.by_host >= 2, "{refused:?}");
     }
 }
@@ -151,7 +151,7 @@ fn labels_survive_every_failure() {
             changes: Changes::Nothing,
             explains: is_out_of_memory,
         }
-        .play();
+        .play_with_pairs();
         assert_eq!(labelled.by_device, 0, "the device has nothing to do with it");
         assert!(allocated.by_device >= 2 && allocated.by_host >= 3, "{allocated:?}");
         all.add(labelled);
@@ -202,7 +202,7 @@ fn a_request_that_falls_through_to_another_memory_type_survives_every_failure() 
             changes: Changes::Nothing,
             explains: is_out_of_memory,
         }
-        .play();
+        .play_with_pairs();
         assert!(refused.by_device >= 1, "{refused:?}");
         refused_by_host += refused.by_host;
     }

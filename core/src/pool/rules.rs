@@ -144,11 +144,10 @@ impl Rules {
             Kind::Exclusive(exclusive) => (exclusive.accepted(), Sizes::NONE, u64::from(exclusive.largest) * granule),
             Kind::Direct(direct) => (Sizes::new(1, direct.limit), Sizes::NONE, direct.limit),
         };
-        // A pool without room for a page refuses everything by itself.
-        if COMPLETE && margin != 0 && largest != 0 {
-            let last = largest.checked_sub(margin * granule);
-            (accepted, near_page) = (accepted.up_to(last), near_page.up_to(last));
-        }
+        // A pool without room for a page takes requests so that they get the right error, and those are counted, too.
+        let countable = u64::from(u32::MAX - margin as u32) * granule;
+        let last = if largest == 0 { Some(countable) } else { largest.checked_sub(margin * granule) };
+        (accepted, near_page) = (accepted.up_to(last), near_page.up_to(last));
         let needs = options.kinds != PoolKinds::Both || options.dealloc_period.is_some() || options.min_pages != 0;
         if needs || margin != 0 || options.near_page == NearPage::Always {
             need_complete(c"pools")?;
@@ -216,11 +215,10 @@ impl Rules {
         if request.alignment > self.page_alignment {
             return Err(Error::InvalidArgument { field: c"alignment", value: request.alignment });
         }
-        // A pool without room for a single page takes requests so that they get the right error; clamping keeps the
-        // number in range, no page will ever hold it. A size of 0 takes a granule all the same.
-        let size = granules_up(request.size, self.granule_shift).clamp(1, u64::from(u32::MAX)) as u32;
-        let size = size.saturating_add(self.margin);
-        let align_mask = ((request.alignment >> self.granule_shift).max(1) - 1).min(u64::from(u32::MAX)) as u32;
+        // Granules, rounded up; a size of 0 takes one all the same. Nothing overflows: sizes that are taken are countable,
+        // and alignments are powers of two, of whose masks 32 bits are enough.
+        let size = (request.size.saturating_sub(1) >> self.granule_shift) as u32 + 1 + self.margin;
+        let align_mask = ((request.alignment - 1) >> self.granule_shift) as u32;
         Ok(Fit { size, align_mask: align_mask & self.cut_mask, requested: request.size })
     }
 

@@ -542,6 +542,8 @@ impl Slicer {
             node.offset.set(low.offset.get());
             node.size.set(node.size.get() + low.size.get());
             before = low.prev.get();
+            node.prev.set(before);
+            nodes[before].next.set(slot);
             nodes.put(prev, low);
             self.holes -= 1;
         }
@@ -549,13 +551,12 @@ impl Slicer {
             bins.unlink(nodes, next, high);
             node.size.set(node.size.get() + high.size.get());
             after = high.next.get();
+            node.next.set(after);
+            nodes[after].prev.set(slot);
             nodes.put(next, high);
             self.holes -= 1;
         }
         node.state.set(state(Kind::Hole, node.generation() + 1));
-        node.set_neighbours(before, after);
-        nodes[before].next.set(slot);
-        nodes[after].prev.set(slot);
         self.live -= 1;
         self.free += u64::from(freed);
         self.changes = self.changes.wrapping_add(1);

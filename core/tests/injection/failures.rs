@@ -229,6 +229,10 @@ fn each_call(mut play: impl FnMut(u64) -> bool) {
 
 /// Plays a scenario with every call of the device and of the host refused in turn, once and from then on.
 pub(crate) fn with_every_failure(play: impl Fn(Failures) -> Outcome) -> Played {
+    one_by_one(play).print()
+}
+
+fn one_by_one(play: impl Fn(Failures) -> Outcome) -> Played {
     let mut played = Played::default();
     for calls in [Calls::Once, Calls::From] {
         each_call(|k| {
@@ -244,12 +248,12 @@ pub(crate) fn with_every_failure(play: impl Fn(Failures) -> Outcome) -> Played {
             refused.1 != 0
         });
     }
-    played.print()
+    played
 }
 
 /// The same, and with every two calls refused: two of the device, two of the host, one of each.
 pub(crate) fn with_every_pair(play: impl Fn(Failures) -> Outcome) -> Played {
-    let mut played = with_every_failure(&play);
+    let mut played = one_by_one(&play);
     for of in [Failures::of_device, Failures::of_host] {
         each_call(|k| {
             let mut is_met = false;

@@ -1,14 +1,12 @@
 //! Threads with one buffer pool, each with a cache of its own.
 
-use crate::common::devices::LedgerDevice;
 use crate::common::host::HostLedger;
 use crate::common::lock::yielding;
 use crate::common::random::Random;
+use crate::device::RecyclingDevice;
 use crate::flat::Figure;
 use crate::stamp::{assert_stamped, stamp};
-use slicepool_core::{
-    AllocatorOptions, BufferCache, BufferPool, BufferPoolConfig, Error, HostDevice, MemoryType, PooledBuffer,
-};
+use slicepool_core::{AllocatorOptions, BufferCache, BufferPool, BufferPoolConfig, Error, MemoryType, PooledBuffer};
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Mutex;
 
@@ -19,25 +17,24 @@ const LIVE: usize = 128;
 const BASKET: usize = 32;
 const CACHED: usize = 16;
 
-type Memory = LedgerDevice<HostDevice>;
-type Buffer<'a> = PooledBuffer<&'a Memory>;
+type Buffer<'a> = PooledBuffer<&'a RecyclingDevice>;
 type Stamped<'a> = (Buffer<'a>, u64);
 
 /// What the pool is made over.
 pub(crate) struct World {
-    device: Memory,
+    device: RecyclingDevice,
     host: HostLedger,
 }
 
 /// A pool and where its threads leave buffers for each other.
 pub(crate) struct Shared<'a> {
-    pool: BufferPool<&'a Memory>,
     basket: Mutex<Vec<Stamped<'a>>>,
+    pool: BufferPool<&'a RecyclingDevice>,
 }
 
 impl World {
     pub(crate) fn new() -> Self {
-        Self { device: LedgerDevice::over(HostDevice::new()), host: HostLedger::new() }
+        Self { device: RecyclingDevice::new(), host: HostLedger::new() }
     }
 
     /// A pool whose classes have as many buffers as all threads can hold of each: so no request is ever refused, unless
@@ -53,7 +50,12 @@ impl World {
         Shared { pool: BufferPool::with_device(&self.device, config, options).unwrap(), basket: Mutex::default() }
     }
 
-    pub(crate) fn workers<'a>(&self, shared: &'a Shared<'a>, threads: u64, random: &mut Random) -> Vec<Worker<'a>> {
+    pub(crate) fn workers<'s, 'a>(
+        &self,
+        shared: &'s Shared<'a>,
+        threads: u64,
+        random: &mut Random,
+    ) -> Vec<Worker<'s, 'a>> {
         let worker = |number| Worker {
             shared,
             cache: shared.pool.cache().unwrap(),
@@ -66,10 +68,10 @@ impl World {
     }
 
     /// Panics unless the books agree with each other: those of the pool, its classes, the device and the threads.
-    pub(crate) fn check(&self, shared: &Shared<'_>, workers: &[Worker<'_>]) {
+    pub(crate) fn check(&self, shared: &Shared<'_>, workers: &[Worker<'_, '_>]) {
         let pool = &shared.pool;
         assert_eq!(pool.check(), Ok(()));
-        assert_eq!(pool.statistics().reserved, self.device.bytes());
+        assert_eq!(pool.statistics().reserved, self.device.out().0);
         let basket = shared.basket.lock().unwrap();
         for (index, &size) in SIZES.iter().enumerate() {
             let figures = pool.class_statistics(index).unwrap();
@@ -83,14 +85,14 @@ impl World {
 
     pub(crate) fn figures(&self, shared: &Shared<'_>) -> [Figure; 3] {
         [
-            Figure::new("buffer pool: device bytes", self.device.bytes(), 0),
+            Figure::new("buffer pool: device bytes", self.device.out().0, 0),
             Figure::new("buffer pool: metadata", shared.pool.statistics().metadata, 0),
             Figure::new("buffer pool: host bytes", self.host.bytes(), 0),
         ]
     }
 
     /// Releases everything: all buffers must be there again.
-    pub(crate) fn drain<'a>(&self, shared: &'a Shared<'a>, workers: &mut [Worker<'a>]) {
+    pub(crate) fn drain<'a>(&self, shared: &Shared<'a>, workers: &mut [Worker<'_, 'a>]) {
         let left = std::mem::take(&mut *shared.basket.lock().unwrap());
         for (buffer, stamped) in left {
             workers[0].release(buffer, stamped);
@@ -111,16 +113,16 @@ impl World {
 }
 
 /// A thread that uses the pool.
-pub(crate) struct Worker<'a> {
-    shared: &'a Shared<'a>,
-    cache: BufferCache<&'a Memory>,
+pub(crate) struct Worker<'s, 'a> {
+    shared: &'s Shared<'a>,
+    cache: BufferCache<&'a RecyclingDevice>,
     random: Random,
     number: u64,
     stamped: u64,
     live: Vec<Stamped<'a>>,
 }
 
-impl<'a> Worker<'a> {
+impl<'a> Worker<'_, 'a> {
     pub(crate) fn work(&mut self, operations: u64) {
         for _ in 0..operations {
             match self.random.below(1024) {

@@ -10,6 +10,7 @@
 mod common;
 
 mod buffers;
+mod device;
 mod flat;
 mod slices;
 mod stamp;

@@ -1,4 +1,4 @@
-//! Threads with one allocator, and the device that it has.
+//! Threads with one allocator.
 
 use crate::common::books::assert_balanced;
 use crate::common::host::HostLedger;
@@ -6,16 +6,12 @@ use crate::common::lock::yielding;
 use crate::common::pools::{direct, exclusive, growing, options, sliced};
 use crate::common::random::Random;
 use crate::common::{K, M};
+use crate::device::{RecyclingDevice, TIMELINES};
 use crate::flat::Figure;
 use crate::stamp::{assert_stamped, stamp};
-use slicepool_core::{
-    Allocator, Budget, Device, DeviceError, DeviceMemory, Error, FillRequest, HostMemory, PageRequest, Point, Request,
-    Slice,
-};
-use std::alloc::Layout;
-use std::collections::{HashMap, VecDeque};
+use slicepool_core::{Allocator, Budget, Error, HostMemory, Point, Request, Slice};
+use std::collections::VecDeque;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Slices that a thread holds, and bytes that it has asked for, at most.
 const LIVE: usize = 256;
@@ -23,107 +19,6 @@ const LIVE_BYTES: u64 = 4 * M;
 /// Slices that lie where any thread takes them from.
 const BASKET: usize = 32;
 const LARGEST: u64 = 64 * K;
-/// Of these each thread has two, which it alone completes.
-const TIMELINES: usize = 4;
-
-/// Real memory, used again and again: the operating system is asked for none after the warm-up.
-pub(crate) struct RecyclingDevice {
-    book: Mutex<Book>,
-    completed: [AtomicU64; TIMELINES],
-}
-
-#[derive(Default)]
-struct Book {
-    /// Pages that are out: size and address, by handle.
-    out: HashMap<u64, (u64, u64)>,
-    /// Blocks that are not, by the power of two that is their size.
-    spare: [Vec<Block>; 32],
-    calls: u64,
-    bytes: u64,
-    /// The most bytes since this was last asked for.
-    peak: u64,
-}
-
-/// Memory of a power of two.
-struct Block(*mut u8, Layout);
-
-// SAFETY: it owns its memory.
-unsafe impl Send for Block {}
-
-impl Drop for Block {
-    fn drop(&mut self) {
-        // SAFETY: allocated with this layout.
-        unsafe { std::alloc::dealloc(self.0, self.1) };
-    }
-}
-
-impl RecyclingDevice {
-    fn new() -> Self {
-        Self { book: Mutex::default(), completed: Default::default() }
-    }
-
-    /// The block in which a page of so many bytes lies.
-    fn layout(size: u64) -> Layout {
-        Layout::from_size_align(size.next_power_of_two().max(4096) as usize, 4096).unwrap()
-    }
-
-    fn peak(&self) -> u64 {
-        let mut book = self.book.lock().unwrap();
-        let bytes = book.bytes;
-        std::mem::replace(&mut book.peak, bytes)
-    }
-}
-
-impl Device for RecyclingDevice {
-    fn allocate(&self, request: &PageRequest) -> Result<DeviceMemory, DeviceError> {
-        assert!(request.alignment <= 4096);
-        let layout = Self::layout(request.size);
-        let mut book = self.book.lock().unwrap();
-        let spare = book.spare[layout.size().trailing_zeros() as usize].pop();
-        let block = spare.unwrap_or_else(|| {
-            // SAFETY: the size is not 0.
-            let memory = unsafe { std::alloc::alloc(layout) };
-            assert!(!memory.is_null());
-            Block(memory, layout)
-        });
-        let memory = block.0;
-        std::mem::forget(block);
-        book.calls += 1;
-        book.bytes += request.size;
-        book.peak = book.peak.max(book.bytes);
-        let (handle, address) = (book.calls, memory.addr() as u64);
-        book.out.insert(handle, (request.size, address));
-        Ok(DeviceMemory { address, mapped: memory, size: request.size, ..DeviceMemory::new(handle) })
-    }
-
-    fn deallocate(&self, memory: &DeviceMemory) -> Result<(), DeviceError> {
-        let mut book = self.book.lock().unwrap();
-        let out = book.out.remove(&memory.handle);
-        assert_eq!(out, Some((memory.size, memory.address)), "memory came back that was not out like that");
-        book.calls += 1;
-        book.bytes -= memory.size;
-        // SAFETY: nobody uses the page any more; it has 8 bytes at least.
-        unsafe { stamp(memory.mapped, memory.size, u64::MAX) };
-        let layout = Self::layout(memory.size);
-        book.spare[layout.size().trailing_zeros() as usize].push(Block(memory.mapped, layout));
-        Ok(())
-    }
-
-    fn completed(&self, timeline: u32) -> Option<u64> {
-        Some(self.completed[timeline as usize].load(Ordering::SeqCst))
-    }
-
-    fn can_fill(&self) -> bool {
-        true
-    }
-
-    fn fill(&self, request: &FillRequest) -> Result<Option<Point>, DeviceError> {
-        // SAFETY: the range lies in the page, and nobody else uses it.
-        unsafe { request.memory.mapped.add(request.offset as usize).write_bytes(0, request.size as usize) };
-        Ok(None)
-    }
-}
-
 /// A slice that a thread has, and what it has written into it.
 type Stamped = (Slice, u64);
 
@@ -185,9 +80,9 @@ impl World {
         let live = workers.iter().map(|worker| worker.live.len()).sum::<usize>() + self.basket.lock().unwrap().len();
         assert_eq!(figures.slices as usize, live);
         let budget = self.budget.statistics();
-        let book = self.device.book.lock().unwrap();
-        assert_eq!((figures.reserved, u64::from(figures.pages)), (book.bytes, book.out.len() as u64), "{figures:?}");
-        assert_eq!((budget.bytes, u64::from(budget.pages)), (book.bytes, book.out.len() as u64), "the budget's books");
+        let out = self.device.out();
+        assert_eq!((figures.reserved, u64::from(figures.pages)), out, "{figures:?}");
+        assert_eq!((budget.bytes, u64::from(budget.pages)), out, "the budget's books");
         let parts = figures.in_use + figures.padding + figures.pending + figures.free;
         assert_eq!(parts, figures.reserved, "{figures:?}");
         self.host.assert_used_rightly();
@@ -206,7 +101,7 @@ impl World {
     }
 
     pub(crate) fn device_calls(&self) -> u64 {
-        self.device.book.lock().unwrap().calls
+        self.device.calls()
     }
 
     /// Frees everything: nothing may be left but the books themselves.
@@ -343,12 +238,12 @@ impl Worker<'_> {
         }
         let first = self.number as usize * 2;
         let timeline = first + self.random.below(2) as usize;
-        let now = self.world.device.completed[timeline].load(Ordering::SeqCst);
+        let now = self.world.device.reached(timeline);
         let value = self.reached[timeline].max(now + self.random.within(1, 3));
         self.reached[timeline] = value;
         // What the other timeline has passed delays nothing.
         let other = first + (timeline + 1) % 2;
-        let passed = self.world.device.completed[other].load(Ordering::SeqCst);
+        let passed = self.world.device.reached(other);
         let points = [Point::new(timeline as u32, value), Point::new(other as u32, passed)];
         let count = self.random.within(1, 2) as usize;
         self.waiting[timeline].push_back(((slice, stamped), value));
@@ -358,7 +253,7 @@ impl Worker<'_> {
     /// Completes the next value of a timeline, and finds all that waits for it as it was left.
     fn advance(&mut self) {
         let timeline = self.number as usize * 2 + self.random.below(2) as usize;
-        let value = self.world.device.completed[timeline].load(Ordering::SeqCst) + 1;
+        let value = self.world.device.reached(timeline) + 1;
         self.complete(timeline, value);
     }
 
@@ -368,7 +263,7 @@ impl Worker<'_> {
             unsafe { assert_stamped(slice.mapped, slice.size, stamped) };
             self.waiting[timeline].pop_front();
         }
-        self.world.device.completed[timeline].store(value, Ordering::SeqCst);
+        self.world.device.reach(timeline, value);
         self.allocator.collect(timeline as u32, value).unwrap();
     }
 

@@ -44,10 +44,4 @@ pub mod buffer;
 pub mod abi;
 #[path = "../../../capi/src/parts.rs"]
 mod parts;
-
-mod runtime {
-    #[allow(dead_code)]
-    #[path = "../../../../capi/src/runtime/hosted.rs"]
-    mod system;
-    pub(crate) use system::{default_lock, page_size};
-}
+mod runtime;
