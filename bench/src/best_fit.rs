@@ -1,6 +1,7 @@
 //! Exact best fit: the yardstick of packing, not of speed.
 
 use crate::GRANULE;
+use crate::placement::{Place, Placed};
 use crate::subjects::Subject;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -98,6 +99,16 @@ impl Subject for BestFit {
         let size = self.live.remove(&offset).expect("live");
         self.occupied -= size;
         self.insert(offset, size);
+    }
+}
+
+impl Placed for BestFit {
+    fn place(&self, offset: &u64, _: u64) -> Place {
+        Place { page: 0, offset: *offset, bytes: self.live[offset] }
+    }
+
+    fn page_bytes(&self, _: u64) -> Option<u64> {
+        Some(self.bytes)
     }
 }
 

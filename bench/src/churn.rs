@@ -82,6 +82,13 @@ impl<S: Subject> Running<S> {
     }
 }
 
+/// Some peers complain of what is live at their end.
+impl<S: Subject> Drop for Running<S> {
+    fn drop(&mut self) {
+        self.live.iter_mut().filter_map(Option::take).for_each(|handle| self.subject.free(handle));
+    }
+}
+
 /// The smallest space, as a multiple of the peak of live bytes, in which the churn completes; to half a percent.
 pub fn smallest_space<S: Subject>(churn: &Churn) -> f64 {
     let peak = churn.peak();

@@ -1,6 +1,7 @@
 //! What is measured: slicepool and its peers.
 
 use crate::GRANULE;
+use crate::placement::{Place, Placed};
 use slicepool_core::{
     Allocator, AllocatorOptions, Device, DeviceError, DeviceMemory, LockKind, MemoryType, PageRequest, PoolOptions,
     Request, SliceId, Space, SpaceOptions,
@@ -167,7 +168,10 @@ impl AlignedSubject for Space {
 }
 
 /// offset-allocator 0.2.0: neither locked nor handle-checked, sizes of 32 bits.
-pub struct OffsetAllocator(offset_allocator::Allocator<u32>);
+pub struct OffsetAllocator {
+    allocator: offset_allocator::Allocator<u32>,
+    bytes: u64,
+}
 
 impl Subject for OffsetAllocator {
     type Handle = offset_allocator::Allocation<u32>;
@@ -175,20 +179,23 @@ impl Subject for OffsetAllocator {
 
     fn new(bytes: u64, live: usize) -> Self {
         let units = u32::try_from(bytes / GRANULE).expect("few enough granules");
-        Self(offset_allocator::Allocator::with_max_allocs(units, 3 * live as u32 + 1000))
+        Self { allocator: offset_allocator::Allocator::with_max_allocs(units, 3 * live as u32 + 1000), bytes }
     }
 
     fn allocate(&mut self, bytes: u64) -> Option<Self::Handle> {
-        self.0.allocate((bytes / GRANULE) as u32)
+        self.allocator.allocate((bytes / GRANULE) as u32)
     }
 
     fn free(&mut self, handle: Self::Handle) {
-        self.0.free(handle);
+        self.allocator.free(handle);
     }
 }
 
 /// The virtual block of the Vulkan Memory Allocator (vk-mem 0.5.0): not locked, not handle-checked.
-pub struct VirtualBlock(vk_mem::VirtualBlock);
+pub struct VirtualBlock {
+    block: vk_mem::VirtualBlock,
+    bytes: u64,
+}
 
 impl Subject for VirtualBlock {
     type Handle = vk_mem::VirtualAllocation;
@@ -196,7 +203,7 @@ impl Subject for VirtualBlock {
 
     fn new(bytes: u64, _: usize) -> Self {
         let info = vk_mem::VirtualBlockCreateInfo { size: bytes, ..Default::default() };
-        Self(vk_mem::VirtualBlock::new(info).expect("host memory"))
+        Self { block: vk_mem::VirtualBlock::new(info).expect("host memory"), bytes }
     }
 
     fn allocate(&mut self, bytes: u64) -> Option<Self::Handle> {
@@ -205,7 +212,7 @@ impl Subject for VirtualBlock {
 
     fn free(&mut self, mut handle: Self::Handle) {
         // SAFETY: allocated by this block and freed once.
-        unsafe { self.0.free(&mut handle) }
+        unsafe { self.block.free(&mut handle) }
     }
 }
 
@@ -219,13 +226,69 @@ impl AlignedSubject for VirtualBlock {
             flags: vk_mem::VirtualAllocationCreateFlags::empty(),
         };
         // SAFETY: the block is live; the allocation is freed or cleared before it goes.
-        unsafe { self.0.allocate(info) }.ok().map(|(allocation, _)| allocation)
+        unsafe { self.block.allocate(info) }.ok().map(|(allocation, _)| allocation)
     }
 }
 
 impl Drop for VirtualBlock {
     fn drop(&mut self) {
         // SAFETY: no allocation is used any more.
-        unsafe { self.0.clear() }
+        unsafe { self.block.clear() }
+    }
+}
+
+impl Placed for Pool {
+    fn place(&self, handle: &SliceId, _: u64) -> Place {
+        let slice = self.0.get(*handle).expect("live");
+        Place { page: slice.memory, offset: slice.offset, bytes: slice.size }
+    }
+
+    fn page_bytes(&self, _: u64) -> Option<u64> {
+        let statistics = self.0.statistics();
+        (statistics.pages == 1).then_some(statistics.reserved)
+    }
+}
+
+impl Placed for UnlockedPool {
+    fn place(&self, handle: &SliceId, asked: u64) -> Place {
+        self.0.place(handle, asked)
+    }
+
+    fn page_bytes(&self, page: u64) -> Option<u64> {
+        self.0.page_bytes(page)
+    }
+}
+
+impl Placed for Space {
+    fn place(&self, handle: &SliceId, _: u64) -> Place {
+        let slice = self.get(*handle).expect("live");
+        Place { page: 0, offset: slice.offset, bytes: slice.size }
+    }
+
+    fn page_bytes(&self, _: u64) -> Option<u64> {
+        self.pieces().last().map(|piece| piece.offset + piece.size)
+    }
+}
+
+impl Placed for OffsetAllocator {
+    fn place(&self, handle: &Self::Handle, _: u64) -> Place {
+        let units = self.allocator.allocation_size(*handle);
+        Place { page: 0, offset: u64::from(handle.offset) * GRANULE, bytes: u64::from(units) * GRANULE }
+    }
+
+    fn page_bytes(&self, _: u64) -> Option<u64> {
+        Some(self.bytes)
+    }
+}
+
+impl Placed for VirtualBlock {
+    fn place(&self, handle: &Self::Handle, _: u64) -> Place {
+        // SAFETY: the slice is live.
+        let info = unsafe { self.block.get_allocation_info(handle) }.expect("live");
+        Place { page: 0, offset: info.offset, bytes: info.size }
+    }
+
+    fn page_bytes(&self, _: u64) -> Option<u64> {
+        Some(self.bytes)
     }
 }

@@ -1,4 +1,5 @@
-//! Failure injection: the k-th device call and the k-th host allocation fail, for every k, once and from then on.
+//! Failure injection: the k-th device call and the k-th host allocation fail, for every k, once and from then on; and every
+//! two of them.
 //!
 //! Each time: the right error, the state as before, nothing leaked and nothing returned twice, and after a trim the same
 //! call succeeds.
@@ -33,7 +34,7 @@ fn growing_for_the_first_request_of_any_kind_survives_every_failure() {
                 changes: Changes::Nothing,
                 explains: is_out_of_memory,
             }
-            .play_with_pairs();
+            .play();
             // A page that is refused once may have been asked for once more, smaller.
             assert!(refused.by_device >= 1 && refused.by_host >= 4, "{refused:?}");
         }
@@ -61,7 +62,7 @@ fn growing_by_halves_survives_every_failure() {
         changes: Changes::Nothing,
         explains: is_out_of_memory,
     }
-    .play_with_pairs();
+    .play();
     assert!(refused.by_device >= 1, "{refused:?}");
 }
 
@@ -82,7 +83,7 @@ fn growing_after_idle_pages_have_gone_survives_every_failure() {
         changes: Changes::IdlePages,
         explains: is_out_of_memory,
     }
-    .play_with_pairs();
+    .play();
     assert!(refused.by_device >= 2, "{refused:?}");
 }
 
@@ -103,7 +104,7 @@ fn a_batch_survives_every_failure_half_way() {
         changes: Changes::Nothing,
         explains: is_out_of_memory,
     }
-    .play_with_pairs();
+    .play();
     assert!(refused.by_device >= 30 && refused.by_host >= 8, "{refused:?}");
 }
 
@@ -142,7 +143,7 @@ fn installing_pools_survives_every_failure() {
             changes: Changes::IdlePages,
             explains: is_kept,
         }
-        .play_with_pairs();
+        .play();
         let kept = if dry { 0..=0 } else { 2..=10 };
         assert!(kept.contains(&refused.by_device) && refused.by_host >= 6, "{dry}: {refused:?}");
     }
@@ -178,7 +179,7 @@ fn resolving_a_page_of_a_dry_run_survives_every_failure() {
                 changes: if limited { Changes::IdlePages } else { Changes::Nothing },
                 explains: is_not_mapped,
             }
-            .play_with_pairs();
+            .play();
             assert!(refused.by_device >= 2 && refused.by_host >= u64::from(!limited), "{refused:?}");
         }
     }
@@ -248,7 +249,7 @@ fn trimming_survives_every_page_that_the_device_does_not_take_back() {
         changes: Changes::IdlePages,
         explains: is_kept,
     }
-    .play_with_pairs();
+    .play();
     // Four pages, once and for ever.
     assert_eq!((refused.tried, refused.by_device, refused.by_host), (8, 8, 0));
 }
@@ -280,6 +281,6 @@ fn two_allocators_with_one_budget_survive_every_failure() {
         changes: Changes::IdlePages,
         explains: |error| is_out_of_memory(error) || matches!(error, Error::BudgetExceeded { .. }),
     }
-    .play_with_pairs();
+    .play();
     assert!(refused.by_device >= 3, "{refused:?}");
 }

@@ -50,7 +50,7 @@ fn dedicated_pages_survive_every_failure() {
             changes: if used_before { Changes::IdlePages } else { Changes::Nothing },
             explains: is_out_of_memory,
         }
-        .play_with_pairs();
+        .play();
         assert!(refused.by_device >= 1 && refused.by_host >= if used_before { 0 } else { 5 }, "{refused:?}");
     }
 }
@@ -77,7 +77,7 @@ fn creation_with_pages_from_the_start_survives_every_failure() {
         changes: Changes::Nothing,
         explains: is_out_of_memory,
     }
-    .play_with_pairs();
+    .play();
     // Seven pages, once and from then on; where pages grow, smaller ones may do.
     assert!(refused.by_device >= 10 && refused.by_host >= 20, "{refused:?}");
 }
@@ -101,7 +101,7 @@ fn taking_pages_beforehand_survives_every_failure_half_way() {
             changes: Changes::IdlePages,
             explains: is_out_of_memory,
         }
-        .play_with_pairs();
+        .play();
         assert!(refused.by_device >= 39 && refused.by_host >= 2, "{refused:?}");
     }
 }
@@ -151,7 +151,7 @@ fn labels_survive_every_failure() {
             changes: Changes::Nothing,
             explains: is_out_of_memory,
         }
-        .play_with_pairs();
+        .play();
         assert_eq!(labelled.by_device, 0, "the device has nothing to do with it");
         assert!(allocated.by_device >= 2 && allocated.by_host >= 3, "{allocated:?}");
         all.add(labelled);
@@ -202,7 +202,7 @@ fn a_request_that_falls_through_to_another_memory_type_survives_every_failure() 
             changes: Changes::Nothing,
             explains: is_out_of_memory,
         }
-        .play_with_pairs();
+        .play();
         assert!(refused.by_device >= 1, "{refused:?}");
         refused_by_host += refused.by_host;
     }

@@ -123,7 +123,12 @@ impl Bins {
     #[cfg_attr(feature = "complete", inline(always))]
     #[cfg_attr(not(feature = "complete"), inline(never))]
     pub(crate) fn unlink(&mut self, nodes: &Nodes, hole: u32, node: &Node) {
-        let class = class_of(node.size.get());
+        self.unlink_of(class_of(node.size.get()), nodes, hole, node);
+    }
+
+    /// [`Bins::unlink`] of a hole whose class is known.
+    #[inline(always)]
+    pub(crate) fn unlink_of(&mut self, class: u32, nodes: &Nodes, hole: u32, node: &Node) {
         let before = node.link_a.get();
         let after = node.link_b.get();
         nodes[before].link_b.set(after);

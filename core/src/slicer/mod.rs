@@ -306,9 +306,9 @@ impl Slicer {
         if align_mask != 0 {
             return self.allocate_aligned(size, align_mask);
         }
-        let hole = Self::find(&self.nodes, &self.bins, size);
+        let (hole, class) = Self::find(&self.nodes, &self.bins, size);
         if hole != 0 {
-            self.carve(hole, size)
+            self.carve(hole, class, size)
         } else if self.nodes[self.tail].size.get() >= size {
             self.carve_tail(size)
         } else {
@@ -323,8 +323,8 @@ impl Slicer {
             return self.allocate_aligned(size, align_mask);
         }
         match Self::find(&self.nodes, &self.bins, size) {
-            0 => self.allocate_from_tail(size, 0),
-            hole => self.carve_elsewhere(hole, size),
+            (0, _) => self.allocate_from_tail(size, 0),
+            (hole, _) => self.carve_elsewhere(hole, size),
         }
     }
 
@@ -332,27 +332,28 @@ impl Slicer {
     #[cold]
     pub(crate) fn fits_at_once(&self, size: u32, align_mask: u32) -> bool {
         if align_mask == 0 {
-            return Self::find(&self.nodes, &self.bins, size) != 0 || self.nodes[self.tail].size.get() >= size;
+            return Self::find(&self.nodes, &self.bins, size).0 != 0 || self.nodes[self.tail].size.get() >= size;
         }
         self.find_aligned(size, align_mask).is_some() || gap_in(&self.nodes[self.tail], size, align_mask).is_some()
     }
 
-    /// Steps 1 and 2 of the search: a range in `bins` of at least `size` granules, 0 if there is none in sight.
+    /// Steps 1 and 2 of the search: a range in `bins` of at least `size` granules, 0 if there is none in sight; its class.
     #[cfg_attr(feature = "complete", inline(always))]
     #[cfg_attr(not(feature = "complete"), inline(never))]
-    fn find(nodes: &Nodes, bins: &Bins, size: u32) -> u32 {
+    fn find(nodes: &Nodes, bins: &Bins, size: u32) -> (u32, u32) {
         let class = class_of(size);
         let first = bins.first(class);
         let node = &nodes[first];
         if node.size.get() >= size {
-            return first;
+            return (first, class);
         }
         // Of one that is alone in its class it is the same again.
         let second = node.link_b.get();
         if nodes[second].size.get() >= size {
-            return second;
+            return (second, class);
         }
-        bins.first(bins.at_or_above(class + 1))
+        let class = bins.at_or_above(class + 1);
+        (bins.first(class), class)
     }
 
     /// Alignment above the granule: the gap in front of the slice stays free.
@@ -397,13 +398,13 @@ impl Slicer {
         }
     }
 
-    /// Takes the first `size` granules of a hole.
+    /// Takes the first `size` granules of a hole of `class`.
     #[inline(always)]
-    fn carve(&mut self, hole: u32, size: u32) -> u32 {
+    fn carve(&mut self, hole: u32, class: u32, size: u32) -> u32 {
         let (nodes, bins) = (&self.nodes, &mut self.bins);
         let old = &nodes[hole];
-        debug_assert!(old.is(Kind::Hole) && old.size.get() >= size);
-        bins.unlink(nodes, hole, old);
+        debug_assert!(old.is(Kind::Hole) && old.size.get() >= size && class_of(old.size.get()) == class);
+        bins.unlink_of(class, nodes, hole, old);
         let rest = old.size.get() - size;
         if rest == 0 {
             return self.fill(hole);
@@ -454,7 +455,7 @@ impl Slicer {
     /// [`Slicer::carve`] off the hot path.
     #[inline(never)]
     fn carve_elsewhere(&mut self, hole: u32, size: u32) -> u32 {
-        self.carve(hole, size)
+        self.carve(hole, class_of(self.nodes[hole].size.get()), size)
     }
 
     /// Takes the first `size` granules of the tail.

@@ -98,7 +98,7 @@ impl Slicer {
     /// An idle page of at least `size` granules, the smallest within its class's bounds; 0 if none is in sight. For pages
     /// that are not equal.
     pub(crate) fn find_idle(&self, size: u32) -> u32 {
-        self.idle_bins.as_ref().map_or(0, |bins| Self::find(&self.nodes, bins, size))
+        self.idle_bins.as_ref().map_or(0, |bins| Self::find(&self.nodes, bins, size).0)
     }
 
     /// Whether a page holds nothing.

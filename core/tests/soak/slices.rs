@@ -9,7 +9,7 @@ use crate::common::{K, M};
 use crate::device::{RecyclingDevice, TIMELINES};
 use crate::flat::Figure;
 use crate::stamp::{assert_stamped, stamp};
-use slicepool_core::{Allocator, Budget, Error, HostMemory, Point, Request, Slice};
+use slicepool_core::{Allocator, Budget, Error, HostMemory, MemoryType, Point, Request, Slice};
 use std::collections::VecDeque;
 use std::sync::Mutex;
 
@@ -49,7 +49,7 @@ impl World {
             direct(Some(512 * K)),
         ];
         let options = options().with_memory(self.host.memory()).with_lock(yielding()).with_budget(&self.budget);
-        let options = options.with_dedicated_period(Some(1000));
+        let options = options.with_memory_type(MemoryType::new(128 * M, 256)).with_dedicated_period(Some(1000));
         Allocator::try_new(&self.device, &pools, options).unwrap()
     }
 
@@ -211,7 +211,7 @@ impl Worker<'_> {
         unsafe { assert_stamped(slice.mapped, slice.size, stamped) };
         match self.allocator.try_resize(slice.id, self.random.scaled(LARGEST)) {
             Ok(slice) => self.keep(slice),
-            Err(Error::NoRoom { .. } | Error::NotSupported { .. }) => self.keep(slice),
+            Err(Error::NoRoom { .. } | Error::TooLarge { .. }) => self.keep(slice),
             Err(error) => panic!("{error}"),
         }
     }
