@@ -229,6 +229,9 @@ uint32_t slicepool_version(void);
 /** The device refused to take memory back. */
 #define SLICEPOOL_DEVICE_FAULT_REFUSED 6
 
+/** The page, or where the CPU sees it, would end above the last address there is; the page was given back. */
+#define SLICEPOOL_DEVICE_FAULT_OUT_OF_RANGE 7
+
 /** What a function came to: SLICEPOOL_OK, or one of the negative codes below. Codes are never reused. */
 typedef int32_t slicepool_result;
 
@@ -362,7 +365,7 @@ typedef struct slicepool_device_memory {
   uint64_t size;
   /**
    * Where the CPU sees the memory, NULL if it does not. The library never reads or writes there, unless the
-   * allocator is made with SLICEPOOL_ALLOCATOR_DEBUG_FILL or debug_margin.
+   * allocator is made with SLICEPOOL_ALLOCATOR_DEBUG_FILL or debug_margin, or a buffer is taken with zeros.
    */
   void *mapped;
   /** For the device's own use: comes back in `deallocate`. */
@@ -1856,7 +1859,8 @@ slicepool_result slicepool_slice_get(slicepool_allocator *allocator,
                                      struct slicepool_slice *slice);
 
 /**
- * Gives a slice another size where it lies. Never moves it, never calls the device.
+ * Gives a slice another size where it lies. Never moves it, never calls the device. What a slice with
+ * SLICEPOOL_REQUEST_ZERO grows by is not zeroed.
  *
  * @param size     bytes that the pool takes: at least 1, but for pools that take 0
  * @param slice    filled in on success with the slice as it is then; its struct_size must be set

@@ -86,7 +86,7 @@ canary | model)
 esac
 
 # Without a fault, everything passes.
-for test in exhaustive memory::granularity memory::blocks memory::types memory::mapping limits::growth_flags \
+for test in exhaustive injection memory::granularity memory::blocks memory::types memory::mapping limits::growth_flags \
     books::labels books::events buffers::caches buffers::exhaustion buffers::memory; do
     if ! run none "$test"; then
         echo "$test fails without any fault (see $log)"
@@ -136,7 +136,7 @@ canary ask_for_ever model
 # A request is refused although pages that hold nothing could make room for it.
 canary keep_idle_when_short model
 # What has been given back counts towards the limits.
-canary budget_leak model
+canary budget_leak model injection
 # Linear and optimal resources share pages.
 canary kinds_share_pages memory::granularity
 # Blocks that have gone count for how large the next one is.

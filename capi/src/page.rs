@@ -49,7 +49,7 @@ pub struct slicepool_device_memory {
     /// Bytes, filled in by the library: what was asked for.
     pub size: u64,
     /// Where the CPU sees the memory, NULL if it does not. The library never reads or writes there, unless the
-    /// allocator is made with SLICEPOOL_ALLOCATOR_DEBUG_FILL or debug_margin.
+    /// allocator is made with SLICEPOOL_ALLOCATOR_DEBUG_FILL or debug_margin, or a buffer is taken with zeros.
     pub mapped: *mut c_void,
     /// For the device's own use: comes back in `deallocate`.
     pub context: *mut c_void,

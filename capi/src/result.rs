@@ -74,6 +74,8 @@ pub const SLICEPOOL_DEVICE_FAULT_MISALIGNED: u32 = 4;
 pub const SLICEPOOL_DEVICE_FAULT_DUPLICATE: u32 = 5;
 /// The device refused to take memory back.
 pub const SLICEPOOL_DEVICE_FAULT_REFUSED: u32 = 6;
+/// The page, or where the CPU sees it, would end above the last address there is; the page was given back.
+pub const SLICEPOOL_DEVICE_FAULT_OUT_OF_RANGE: u32 = 7;
 
 /// Details of a failure. Written only when a call fails that was given one; fields that say nothing about the
 /// failure at hand are 0. One whose `result` was 0 before, and still is, was not written to.
@@ -266,6 +268,7 @@ fn describe(refusal: &Refusal) -> slicepool_failure {
                 DeviceFault::Misaligned => SLICEPOOL_DEVICE_FAULT_MISALIGNED,
                 DeviceFault::Duplicate => SLICEPOOL_DEVICE_FAULT_DUPLICATE,
                 DeviceFault::Refused => SLICEPOOL_DEVICE_FAULT_REFUSED,
+                DeviceFault::OutOfRange => SLICEPOOL_DEVICE_FAULT_OUT_OF_RANGE,
                 _ => SLICEPOOL_DEVICE_FAULT_REPORTED,
             };
             SLICEPOOL_ERROR_DEVICE_FAILED

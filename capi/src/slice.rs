@@ -397,7 +397,8 @@ pub unsafe extern "C" fn slicepool_slice_get(
     })
 }
 
-/// Gives a slice another size where it lies. Never moves it, never calls the device.
+/// Gives a slice another size where it lies. Never moves it, never calls the device. What a slice with
+/// SLICEPOOL_REQUEST_ZERO grows by is not zeroed.
 ///
 /// @param size     bytes that the pool takes: at least 1, but for pools that take 0
 /// @param slice    filled in on success with the slice as it is then; its struct_size must be set

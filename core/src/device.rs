@@ -4,7 +4,7 @@ pub mod host;
 
 pub use host::HostDevice;
 
-use crate::error::Error;
+use crate::error::{DeviceFault, Error};
 use crate::event::Event;
 use crate::parts::COMPLETE;
 use crate::pool::{PoolOptions, Rules};
@@ -282,12 +282,22 @@ impl DeviceMemory {
         if self.mapped.is_null() { self.mapped } else { self.mapped.wrapping_add(offset as usize) }
     }
 
-    /// Whether address, or else mapping where that counts, is as aligned as pages under `rules` have to be. A bare
-    /// handle is trusted.
-    pub(crate) fn is_aligned(&self, rules: &Rules) -> bool {
-        let mapped = if rules.mapped_anywhere { 0 } else { self.mapped.addr() as u64 };
-        let at = if self.address != 0 { self.address } else { mapped };
-        at & (rules.page_alignment - 1) == 0
+    /// What keeps the memory from being a page under `rules`: an address, or else a mapping where that counts, that is not
+    /// aligned enough, or an end of either above the last address. A bare handle is trusted.
+    pub(crate) fn fault(&self, rules: &Rules) -> Option<DeviceFault> {
+        let mapped = self.mapped.addr() as u64;
+        let at = match self.address {
+            0 if rules.mapped_anywhere => 0,
+            0 => mapped,
+            address => address,
+        };
+        if at & (rules.page_alignment - 1) != 0 {
+            return Some(DeviceFault::Misaligned);
+        }
+        let last = self.size.saturating_sub(1);
+        let ends = self.address.checked_add(last).is_some()
+            && (mapped == 0 || mapped.checked_add(last).is_some_and(|end| usize::try_from(end).is_ok()));
+        (!ends).then_some(DeviceFault::OutOfRange)
     }
 }
 

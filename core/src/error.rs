@@ -173,6 +173,8 @@ pub enum DeviceFault {
     Duplicate,
     /// The device refused to take memory back.
     Refused,
+    /// The page would end above the last address there is.
+    OutOfRange,
 }
 
 impl fmt::Display for Error {

@@ -324,16 +324,17 @@ impl Ledger {
         }
     }
 
-    /// The device has taken memory back, or has refused to.
+    /// The device has taken memory back, or has refused to. Whether it has given it out again meanwhile.
     #[cold]
     #[inline(never)]
-    pub(crate) fn end_leaving(&mut self, memory: &DeviceMemory, taken: bool) {
+    pub(crate) fn end_leaving(&mut self, memory: &DeviceMemory, taken: bool) -> bool {
         let wanted = Entry::new(memory);
-        let Some(entry) = self.find(&wanted) else { return };
+        let Some(entry) = self.find(&wanted) else { return false };
+        let given_again = entry.live;
         entry.leaving -= 1;
         entry.live |= !taken;
         if entry.live || entry.leaving != 0 {
-            return;
+            return given_again;
         }
         let hash = wanted.hash();
         if let Ok(entry) = self.table.find_entry(hash, |entry| entry.is(&wanted)) {
@@ -343,6 +344,7 @@ impl Ledger {
                 entry.remove();
             }
         }
+        false
     }
 
     #[cold]

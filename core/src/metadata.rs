@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::parts::COMPLETE;
 use core::alloc::Layout;
 use core::ffi::c_void;
+use core::marker::PhantomData;
 use core::ops::{Index, IndexMut};
 use core::ptr::{self, NonNull};
 
@@ -239,23 +240,18 @@ impl<T> IndexMut<u32> for Array<T> {
 /// An index of a [`Chunked`] names a chunk in its top bits and an element in these lower bits.
 const OFFSET_BITS: u32 = 17;
 const CHUNKS: u32 = if COMPLETE { 128 } else { 16 };
-/// Chunks whose addresses are kept moved back too: where the smallest books count for more than an addition, none.
-const MOVED: usize = if COMPLETE { CHUNKS as usize } else { 0 };
-/// Elements of the first chunk, as a power of two. Every second chunk is twice as large, up to 2^17 elements.
-const FIRST_BITS: u32 = if COMPLETE { 4 } else { 3 };
+/// Elements of the first chunk, as a power of two: about half a KiB. Every second chunk is twice as large, up to 2^17
+/// elements.
+const fn first_bits<T>() -> u32 {
+    let bytes_bits = if COMPLETE { 9 } else { 8 };
+    let element_bits = size_of::<T>().next_power_of_two().trailing_zeros();
+    let bits = u32::saturating_sub(bytes_bits, element_bits);
+    if bits < MOST_FIRST_BITS { bits } else { MOST_FIRST_BITS }
+}
+const MOST_FIRST_BITS: u32 = if COMPLETE { 4 } else { 3 };
 
-/// The largest number of elements of a [`Chunked`]; every index is below 2^24.
-pub(crate) const CHUNKED_LIMIT: u32 = {
-    let (mut sum, mut chunk) = (0, 0);
-    while chunk < CHUNKS {
-        sum += chunk_len(chunk);
-        chunk += 1;
-    }
-    sum
-};
-
-const fn chunk_len(chunk: u32) -> u32 {
-    let bits = FIRST_BITS + chunk / 2;
+const fn chunk_len<T>(chunk: u32) -> u32 {
+    let bits = first_bits::<T>() + chunk / 2;
     1 << if bits < OFFSET_BITS { bits } else { OFFSET_BITS }
 }
 
@@ -267,9 +263,9 @@ const fn chunk_len(chunk: u32) -> u32 {
 /// Invariant: the first `lens[c]` elements of chunk `c` are initialised, and its memory has room for `chunk_len(c)` if
 /// `c < installed`, for none otherwise.
 pub(crate) struct Chunked<T> {
-    chunks: [*mut T; CHUNKS as usize],
-    /// The same, moved back by the index of the chunk's first element: one addition less on the hot path.
-    moved: [*mut T; MOVED],
+    /// Where each chunk's elements would begin with index 0: moved back by the index of its first, so that an element is
+    /// found with its whole index.
+    bases: [*mut T; CHUNKS as usize],
     lens: [u32; CHUNKS as usize],
     /// Chunks whose memory is there.
     installed: u32,
@@ -300,7 +296,7 @@ pub(crate) struct Chunk<T> {
 
 impl<T> Chunk<T> {
     pub(crate) fn allocate(memory: HostMemory, plan: ChunkPlan) -> Result<Self, Error> {
-        let elements = memory.allocate(Array::<T>::layout(chunk_len(plan.0))?)?.cast();
+        let elements = memory.allocate(Array::<T>::layout(chunk_len::<T>(plan.0))?)?.cast();
         Ok(Self { elements, plan, memory })
     }
 }
@@ -309,7 +305,7 @@ impl<T> Drop for Chunk<T> {
     fn drop(&mut self) {
         // SAFETY: allocated with this layout in `allocate`; elements, if any, were dropped by the owner.
         unsafe {
-            let size = size_of::<T>() * chunk_len(self.plan.0) as usize;
+            let size = size_of::<T>() * chunk_len::<T>(self.plan.0) as usize;
             self.memory.deallocate(self.elements.cast(), Layout::from_size_align_unchecked(size, align_of::<T>()));
         }
     }
@@ -317,9 +313,25 @@ impl<T> Drop for Chunk<T> {
 
 impl<T> Chunked<T> {
     pub(crate) const fn new(memory: HostMemory) -> Self {
-        let (chunks, moved) = ([ptr::null_mut(); CHUNKS as usize], [ptr::null_mut(); MOVED]);
-        let lens = [0; CHUNKS as usize];
-        Self { chunks, moved, lens, installed: 0, filling: 0, spare: 0, capacity: 0, memory }
+        let (bases, lens) = ([ptr::null_mut(); CHUNKS as usize], [0; CHUNKS as usize]);
+        Self { bases, lens, installed: 0, filling: 0, spare: 0, capacity: 0, memory }
+    }
+
+    /// The most elements; every index is below 2^24.
+    pub(crate) const LIMIT: u32 = {
+        let (mut sum, mut chunk) = (0, 0);
+        while chunk < CHUNKS {
+            sum += chunk_len::<T>(chunk);
+            chunk += 1;
+        }
+        sum
+    };
+
+    /// The element of an index, which need not be initialised. The index is counted round and round.
+    #[inline(always)]
+    fn at(&self, index: u32) -> *mut T {
+        let index = index % (CHUNKS << OFFSET_BITS);
+        self.bases[(index >> OFFSET_BITS) as usize].wrapping_add(index as usize)
     }
 
     /// The host memory that `count` elements ask for.
@@ -327,10 +339,10 @@ impl<T> Chunked<T> {
         let (mut chunk, mut room) = (0, 0);
         while room < count {
             if chunk == CHUNKS {
-                return Err(Error::TooManySlices { limit: CHUNKED_LIMIT });
+                return Err(Error::TooManySlices { limit: Self::LIMIT });
             }
-            needs.add::<T>(u64::from(chunk_len(chunk)));
-            room += chunk_len(chunk);
+            needs.add::<T>(u64::from(chunk_len::<T>(chunk)));
+            room += chunk_len::<T>(chunk);
             chunk += 1;
         }
         Ok(())
@@ -347,9 +359,16 @@ impl<T> Chunked<T> {
         u64::from(self.capacity) * size_of::<T>() as u64
     }
 
-    /// The chunk to get next, `None` at the limit.
-    pub(crate) fn plan(&self) -> Option<ChunkPlan> {
-        (self.installed < CHUNKS).then_some(ChunkPlan(self.installed))
+    /// The chunk to get next.
+    ///
+    /// # Errors
+    /// [`Error::TooManySlices`] at the limit.
+    pub(crate) fn plan(&self) -> Result<ChunkPlan, Error> {
+        if self.installed < CHUNKS {
+            Ok(ChunkPlan(self.installed))
+        } else {
+            Err(Error::TooManySlices { limit: Self::LIMIT })
+        }
     }
 
     /// Makes the chunk part of the array; hands it back if another thread has installed the same one meanwhile.
@@ -357,13 +376,10 @@ impl<T> Chunked<T> {
         if chunk.plan.0 != self.installed || self.installed >= CHUNKS {
             return Some(chunk);
         }
-        let elements = chunk.elements.as_ptr();
-        self.chunks[self.installed as usize] = elements;
-        if let Some(moved) = self.moved.get_mut(self.installed as usize) {
-            *moved = elements.wrapping_sub((self.installed << OFFSET_BITS) as usize);
-        }
-        self.spare += chunk_len(self.installed);
-        self.capacity += chunk_len(self.installed);
+        let first = (self.installed << OFFSET_BITS) as usize;
+        self.bases[self.installed as usize] = chunk.elements.as_ptr().wrapping_sub(first);
+        self.spare += chunk_len::<T>(self.installed);
+        self.capacity += chunk_len::<T>(self.installed);
         self.installed += 1;
         core::mem::forget(chunk);
         None
@@ -372,7 +388,7 @@ impl<T> Chunked<T> {
     /// Plans, gets and installs chunks until `count` elements can be pushed. For owners without a lock.
     pub(crate) fn reserve(&mut self, count: u32) -> Result<(), Error> {
         while self.spare < count {
-            let plan = self.plan().ok_or(Error::TooManySlices { limit: CHUNKED_LIMIT })?;
+            let plan = self.plan()?;
             let chunk = Chunk::allocate(self.memory, plan)?;
             drop(self.install(chunk));
         }
@@ -381,7 +397,7 @@ impl<T> Chunked<T> {
 
     /// The index that the next element gets.
     pub(crate) fn next_index(&self) -> u32 {
-        let full = self.lens[self.filling as usize] == chunk_len(self.filling);
+        let full = self.lens[self.filling as usize] == chunk_len::<T>(self.filling);
         if full {
             (self.filling + 1) << OFFSET_BITS
         } else {
@@ -392,12 +408,12 @@ impl<T> Chunked<T> {
     /// Appends an element and returns its index. The caller has made sure of the room.
     pub(crate) fn push(&mut self, value: T) -> u32 {
         let index = self.next_index();
-        let (chunk, offset) = split(index);
+        let (chunk, _) = split(index);
         if self.spare == 0 || chunk as u32 >= self.installed {
             out_of_range();
         }
         // SAFETY: the chunk is installed, and `next_index` names a place in it.
-        unsafe { self.chunks[chunk].add(offset).write(value) };
+        unsafe { self.at(index).write(value) };
         self.filling = chunk as u32;
         self.lens[chunk] += 1;
         self.spare -= 1;
@@ -419,25 +435,7 @@ impl<T> Chunked<T> {
             return None;
         }
         // SAFETY: the first `lens[chunk]` elements of a chunk are initialised.
-        Some(unsafe { &*self.chunks[chunk].add(offset) })
-    }
-
-    /// The element of an index that came from [`Chunked::push`], without looking whether it did.
-    ///
-    /// # Safety
-    /// `index` was handed out by [`Chunked::push`] of this array.
-    #[inline(always)]
-    pub(crate) unsafe fn get_unchecked(&self, index: u32) -> &T {
-        debug_assert!(self.get(index).is_some(), "an index that was never handed out");
-        if MOVED == 0 {
-            let (chunk, offset) = split(index);
-            // SAFETY: an index that was handed out names an initialised element of an installed chunk.
-            return unsafe { &*self.chunks.get_unchecked(chunk).add(offset) };
-        }
-        let chunk = (index >> OFFSET_BITS) as usize;
-        // SAFETY: an index that was handed out names an initialised element of an installed chunk. `moved` is the
-        // chunk's address less what the chunk's own bits in the index amount to, so adding the whole index is right.
-        unsafe { &*self.moved.get_unchecked(chunk).wrapping_add(index as usize) }
+        Some(unsafe { &*self.at(index) })
     }
 
     /// The element that lies so many bytes from where the array would begin if it were in one piece: its index times its
@@ -450,13 +448,10 @@ impl<T> Chunked<T> {
         const { assert!(size_of::<T>().is_power_of_two() && (size_of::<T>() as u64) << 24 <= 1 << 32) };
         let bits = const { size_of::<T>().trailing_zeros() };
         debug_assert!(place & ((1 << bits) - 1) == 0 && self.get(place >> bits).is_some(), "no place of an element");
-        if MOVED == 0 {
-            // SAFETY: passed on from the caller.
-            return unsafe { self.get_unchecked(place >> bits) };
-        }
         let chunk = (place >> (OFFSET_BITS + bits)) as usize;
-        // SAFETY: as in `get_unchecked`, with the addition in bytes.
-        unsafe { &*self.moved.get_unchecked(chunk).wrapping_byte_add(place as usize) }
+        // SAFETY: an index that was handed out names an initialised element of an installed chunk; the addition is that of
+        // the whole index, in bytes.
+        unsafe { &*self.bases.get_unchecked(chunk).wrapping_byte_add(place as usize) }
     }
 
     /// Every index in order.
@@ -485,18 +480,19 @@ impl<T> Chunked<T> {
 
 /// Values beside the elements of a [`Chunked`], for few of them: there is memory only for chunks in which an index has a
 /// value.
-pub(crate) struct Beside<T> {
+pub(crate) struct Beside<E, T> {
     chunks: [Option<Array<T>>; CHUNKS as usize],
+    elements: PhantomData<E>,
 }
 
-impl<T: Default> Beside<T> {
+impl<E, T: Default> Beside<E, T> {
     pub(crate) fn new() -> Self {
-        Self { chunks: [const { None }; CHUNKS as usize] }
+        Self { chunks: [const { None }; CHUNKS as usize], elements: PhantomData }
     }
 
     /// Memory for the values of a chunk: that of `index`.
     pub(crate) fn allocate(memory: HostMemory, index: u32) -> Result<Array<T>, Error> {
-        Array::try_new(memory, chunk_len(split(index).0 as u32), |_| Ok(T::default()))
+        Array::try_new(memory, chunk_len::<E>(split(index).0 as u32), |_| Ok(T::default()))
     }
 
     /// Makes such memory part of this; hands it back if another thread was faster.
@@ -530,7 +526,7 @@ const fn split(index: u32) -> (usize, usize) {
 impl<T> Drop for Chunked<T> {
     fn drop(&mut self) {
         for chunk in 0..self.installed {
-            let elements = self.chunks[chunk as usize];
+            let elements = self.at(chunk << OFFSET_BITS);
             // SAFETY: the first `lens[chunk]` elements are initialised; the chunk was allocated by `Chunk::allocate`.
             unsafe {
                 ptr::drop_in_place(ptr::slice_from_raw_parts_mut(elements, self.lens[chunk as usize] as usize));
@@ -559,7 +555,7 @@ impl<T> IndexMut<u32> for Chunked<T> {
             out_of_range();
         }
         // SAFETY: the first `lens[chunk]` elements of a chunk are initialised; `&mut self` makes the access unique.
-        unsafe { &mut *self.chunks[chunk].add(offset) }
+        unsafe { &mut *self.at(index) }
     }
 }
 
@@ -577,7 +573,8 @@ mod tests {
     #[cfg(feature = "complete")]
     #[test]
     fn the_limit_is_close_to_what_24_bits_can_name() {
-        const { assert!(CHUNKED_LIMIT > 13_000_000 && CHUNKED_LIMIT < 1 << 24) };
+        const { assert!(Chunked::<u64>::LIMIT > 13_000_000 && Chunked::<u64>::LIMIT < 1 << 24) };
+        const { assert!(Chunked::<[u64; 16]>::LIMIT > 13_000_000) };
         assert_eq!(split(u32::MAX).0, CHUNKS as usize - 1);
     }
 

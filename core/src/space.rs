@@ -169,8 +169,8 @@ impl Space {
         if granules > u64::from(self.granules) {
             return Err(Error::TooLarge { size, limit: u64::from(self.granules) << self.granule_shift });
         }
-        let mask = ((alignment >> self.granule_shift).max(1) - 1).min(u64::from(u32::MAX));
-        Ok((granules as u32, mask as u32))
+        // The mask of a power of two, of which 32 bits are enough.
+        Ok((granules as u32, ((alignment - 1) >> self.granule_shift) as u32))
     }
 
     #[cold]

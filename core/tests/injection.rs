@@ -1,8 +1,8 @@
-//! Failure injection: the k-th device call and the k-th host allocation fail, for every k, once and from then on; and every
-//! two of them.
+//! Failure injection: the k-th device call and the k-th host allocation fail, for every k, once and from then on; and
+//! every two of them.
 //!
-//! Each time: the right error, the state as before, nothing leaked and nothing returned twice, and after a trim the same
-//! call succeeds.
+//! Each time: the right error, the state as before, nothing leaked and nothing returned twice, and after a trim the
+//! same call succeeds.
 
 mod common;
 #[path = "injection/failures.rs"]

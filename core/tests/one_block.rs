@@ -236,7 +236,7 @@ fn a_block_that_is_too_small_refuses_and_is_whole_in_the_end() {
                 }
             }
             block.assert_whole();
-            bytes += bytes / 30 / 16 * 16;
+            bytes += (bytes / 45).next_multiple_of(16);
         }
         assert!(outcomes[0] > outcomes[1] && outcomes[1] > 5, "{outcomes:?}");
     }

@@ -72,6 +72,7 @@ programs! { run_under_valgrind:
     valgrind_finds_nothing_in_mapping "tests/c/mapping.c",
     valgrind_finds_nothing_in_events "tests/c/events.c",
     valgrind_finds_nothing_in_labels "tests/c/labels.c",
+    valgrind_finds_nothing_in_security "tests/c/security.c",
     valgrind_finds_nothing_in_buffer_config "tests/c/buffer_config.c",
     valgrind_finds_nothing_in_buffer_pools "tests/c/buffer_pools.c",
     valgrind_finds_nothing_in_buffer_caches "tests/c/buffer_caches.c",

@@ -3,7 +3,7 @@
 use super::grow::Refused;
 use super::{Allocator, Cell, InFlight};
 use crate::device::{Device, DeviceMemory};
-use crate::error::{DeviceFault, Error};
+use crate::error::Error;
 use crate::event::EventKind;
 use crate::parts::need_complete;
 use crate::pool::Fit;
@@ -46,8 +46,8 @@ impl<D: Device> Allocator<D> {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a pool that does not exist, a size that the pool cannot use, or a handle that
-    /// stands for none; [`Error::DeviceFailed`] with [`DeviceFault::Misaligned`] or [`DeviceFault::Duplicate`];
-    /// [`Error::PoolCapacityExceeded`], [`Error::BudgetExceeded`], [`Error::HeapBudgetExceeded`],
+    /// stands for none; [`Error::DeviceFailed`] with a [`DeviceFault`](crate::DeviceFault) of `Misaligned`, `OutOfRange` or
+    /// `Duplicate`; [`Error::PoolCapacityExceeded`], [`Error::BudgetExceeded`], [`Error::HeapBudgetExceeded`],
     /// [`Error::PageCountExceeded`]; [`Error::OutOfHostMemory`]; [`Error::Busy`] while the allocator is being closed;
     /// [`Error::NotSupported`] in a dry run. The memory is still the program's then.
     #[cold]
@@ -60,8 +60,8 @@ impl<D: Device> Allocator<D> {
         if self.options.dry_run {
             return Err(Error::NotSupported { what: c"adopt" });
         }
-        if !memory.is_aligned(&cell.rules) {
-            return Err(Error::DeviceFailed { fault: DeviceFault::Misaligned, code: 0 });
+        if let Some(fault) = memory.fault(&cell.rules) {
+            return Err(Error::DeviceFailed { fault, code: 0 });
         }
         let _in_flight = InFlight::new(&self.in_flight);
         let mut pool = self.lock_with_metadata(cell)?;

@@ -132,7 +132,7 @@ impl<D: Device> Allocator<D> {
         pool.keep_refused_memory(memory);
         let events = self.useless_page_events(cell, &memory);
         drop(pool);
-        events.into_iter().for_each(|event| self.tell(event));
         self.ledger.lock().note(cell.rules.origin(), |held| held.take_useless(memory.size));
+        events.into_iter().for_each(|event| self.tell(event));
     }
 }

@@ -268,12 +268,15 @@ impl<D: Device> Allocator<D> {
     }
 
     /// Gives memory back to the device.
+    ///
+    /// A device that has given it out again meanwhile has taken it, whatever it says: to keep it as refused would be to
+    /// offer it once more while it is live.
     #[cold]
     pub(super) fn hand_back(&self, memory: &DeviceMemory) -> Result<(), DeviceError> {
         self.ledger.lock().begin_leaving(memory);
         let answer = self.device.deallocate(memory);
-        self.ledger.lock().end_leaving(memory, answer.is_ok());
-        answer
+        let given_again = self.ledger.lock().end_leaving(memory, answer.is_ok());
+        if given_again { Ok(()) } else { answer }
     }
 
     /// Calls the device for a page that has begun to leave.

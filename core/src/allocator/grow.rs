@@ -97,12 +97,13 @@ impl<D: Device> Allocator<D> {
         self.note_block(cell, false);
         let events = if let Page::Kept(memory) = &page { self.useless_page_events(cell, memory) } else { [None; 2] };
         drop(pool);
-        events.into_iter().for_each(|event| self.tell(event));
         match page {
             Page::NotReserved => {}
             Page::None | Page::Returned => self.release(cell, bytes),
             Page::Kept(_) => self.ledger.lock().note(cell.rules.origin(), |held| held.take_useless(bytes)),
         }
+        // Last: who is told may look at the figures.
+        events.into_iter().for_each(|event| self.tell(event));
     }
 
     /// Sets everything aside for a page of at most `most` bytes, if that is enough, unless memory that is held serves the
@@ -300,8 +301,8 @@ impl<D: Device> Allocator<D> {
         };
         // Giving it back would free the page that is live.
         self.enter_promised(&memory).map_err(nothing)?;
-        if !memory.is_aligned(&cell.rules) {
-            let error = Error::DeviceFailed { fault: DeviceFault::Misaligned, code: 0 };
+        if let Some(fault) = memory.fault(&cell.rules) {
+            let error = Error::DeviceFailed { fault, code: 0 };
             let page = if self.hand_back(&memory).is_ok() { Page::Returned } else { Page::Kept(memory) };
             return Err(Refused { error, page });
         }

@@ -105,9 +105,9 @@ impl<D: Device> Allocator<D> {
         if self.pools.iter().any(|cell| cell.pool.lock().pages.hold(&memory)) {
             return failed(DeviceFault::Duplicate);
         }
-        if !memory.is_aligned(&cell.rules) {
+        if let Some(fault) = memory.fault(&cell.rules) {
             let _ = self.device.deallocate(&memory);
-            return failed(DeviceFault::Misaligned);
+            return failed(fault);
         }
         Ok(memory)
     }

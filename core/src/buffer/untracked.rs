@@ -9,7 +9,7 @@ use super::slot::{BufferId, Claimed, NO_CLASS, Names, Slab, Slot, UNTRACKED};
 use super::sync::{AtomicU32, Ordering};
 use super::table::TABLE_LIMIT;
 use crate::error::Error;
-use crate::metadata::{CHUNKED_LIMIT, Chunk, Chunked, HostMemory};
+use crate::metadata::{Chunk, Chunked, HostMemory};
 use crate::slice::Slice;
 use crate::sync::{Lock, LockKind};
 use core::cell::UnsafeCell;
@@ -73,7 +73,7 @@ impl Untracked {
                 let slot = Slot::new(&self.names, ptr::null(), 0, index);
                 return Ok(books.entries.push(Entry { slot, slab: UnsafeCell::new(None), next: AtomicU32::new(NONE) }));
             }
-            let plan = books.entries.plan().ok_or(Error::TooManySlices { limit: CHUNKED_LIMIT })?;
+            let plan = books.entries.plan()?;
             drop(books);
             let chunk = Chunk::allocate(self.memory, plan)?;
             let late = self.books.lock().entries.install(chunk);

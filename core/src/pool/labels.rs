@@ -9,7 +9,7 @@ use crate::canary::broken;
 use crate::error::Error;
 use crate::event::{Label, Name};
 use crate::metadata::{Array, Beside, Chunk, ChunkPlan, Chunked, HostMemory};
-use crate::slicer::nodes::number_of;
+use crate::slicer::nodes::{Node, number_of};
 use core::cell::Cell;
 
 /// What is attached to a slot.
@@ -23,7 +23,7 @@ pub(crate) struct Attached {
 }
 
 pub(crate) struct Labels {
-    by_slot: Beside<Attached>,
+    by_slot: Beside<Node, Attached>,
     names: Chunked<Cell<Name>>,
 }
 
@@ -48,7 +48,9 @@ impl LabelsLacking {
             LabelsLacking::Labels => LabelMemory::Labels(Array::try_new(memory, 1, |_| {
                 Ok(Labels { by_slot: Beside::new(), names: Chunked::new(memory) })
             })?),
-            LabelsLacking::Slots(slot) => LabelMemory::Slots(slot, Beside::allocate(memory, number_of(slot))?),
+            LabelsLacking::Slots(slot) => {
+                LabelMemory::Slots(slot, Beside::<Node, _>::allocate(memory, number_of(slot))?)
+            }
             LabelsLacking::Names(plan) => LabelMemory::Names(Chunk::allocate(memory, plan)?),
         })
     }
@@ -65,8 +67,7 @@ impl Pool {
         let Some(labels) = self.labels() else { return Ok(Some(LabelsLacking::Labels)) };
         let Some(attached) = labels.by_slot.get(number_of(slot)) else { return Ok(Some(LabelsLacking::Slots(slot))) };
         if attached.name.get() == 0 && !label.name.is_empty() && labels.names.spare() == 0 {
-            let limit = crate::metadata::CHUNKED_LIMIT;
-            return Ok(Some(LabelsLacking::Names(labels.names.plan().ok_or(Error::TooManySlices { limit })?)));
+            return Ok(Some(LabelsLacking::Names(labels.names.plan()?)));
         }
         Ok(None)
     }

@@ -387,8 +387,7 @@ impl Pool {
             return Ok(Some(Metadata::Node(self.slicer.plan()?)));
         }
         if !self.pages.has_record() {
-            let limit = crate::metadata::CHUNKED_LIMIT;
-            return self.pages.plan().map(|plan| Some(Metadata::Page(plan))).ok_or(Error::TooManySlices { limit });
+            return Ok(Some(Metadata::Page(self.pages.plan()?)));
         }
         match &self.rules.kind {
             Kind::Direct(direct) if !self.by_size.has_room(self.pages.count() + self.growing + 1) => {

@@ -93,7 +93,7 @@ impl Pages {
         self.vacant_count + self.pages.spare() > self.promised
     }
 
-    pub(crate) fn plan(&self) -> Option<ChunkPlan> {
+    pub(crate) fn plan(&self) -> Result<ChunkPlan, Error> {
         self.pages.plan()
     }
 

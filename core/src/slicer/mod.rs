@@ -167,7 +167,7 @@ impl Slicer {
 
     /// The next chunk of nodes to get; an error at the limit of slots.
     pub(crate) fn plan(&self) -> Result<ChunkPlan, Error> {
-        self.nodes.plan().ok_or(Error::TooManySlices { limit: crate::metadata::CHUNKED_LIMIT - 1 })
+        self.nodes.plan()
     }
 
     pub(crate) fn install(&mut self, chunk: Chunk<Node>) -> Option<Chunk<Node>> {

@@ -257,7 +257,7 @@ impl Nodes {
         self.nodes.index_from(place.div_ceil(1 << PLACE_BITS)).map(place_of)
     }
 
-    pub(crate) fn plan(&self) -> Option<ChunkPlan> {
+    pub(crate) fn plan(&self) -> Result<ChunkPlan, Error> {
         self.nodes.plan()
     }
 

@@ -7,7 +7,6 @@ pub(crate) mod books;
 pub(crate) mod devices;
 pub(crate) mod filler;
 pub(crate) mod host;
-pub(crate) mod injecting;
 pub(crate) mod json;
 pub(crate) mod listening;
 pub(crate) mod lock;

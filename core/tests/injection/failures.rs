@@ -96,8 +96,8 @@ impl RefusingHost {
     }
 
     pub(crate) fn memory(&self) -> HostMemory {
-        // SAFETY: the functions pass on to those of the ledger, which may be called by any thread; the counter is used by
-        // the one thread of the test only.
+        // SAFETY: the functions pass on to those of the ledger, which may be called by any thread; the counter is used
+        // by the one thread of the test only.
         unsafe { HostMemory::new((&raw const *self).cast_mut().cast(), allocate, deallocate) }
     }
 }

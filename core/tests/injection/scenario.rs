@@ -1,7 +1,7 @@
 //! Scenarios over two allocators of one budget, played with every failure.
 //!
-//! Each time: the right error, the state as before, nothing leaked and nothing returned twice, and after a trim the same
-//! call succeeds.
+//! Each time: the right error, the state as before, nothing leaked and nothing returned twice, and after a trim the
+//! same call succeeds.
 #![allow(dead_code, reason = "every program uses its own part of this")]
 
 use super::common::devices::{KEPT, NONE_LEFT};
@@ -58,8 +58,8 @@ impl World<'_> {
     }
 }
 
-/// Every page that holds something, with all that is in it, and the figures of what is held. Pages of a dry run that have
-/// no memory yet cannot be told apart, and count as one for each pool.
+/// Every page that holds something, with all that is in it, and the figures of what is held. Pages of a dry run that
+/// have no memory yet cannot be told apart, and count as one for each pool.
 #[derive(Debug, PartialEq)]
 struct Held {
     ranges: Vec<Range>,
@@ -105,8 +105,8 @@ pub(crate) struct Scenario<'s> {
 }
 
 impl Scenario<'_> {
-    /// Plays it with every failure, of which there is at least one, and every pair of them: the second may be one of the
-    /// next try.
+    /// Plays it with every failure, of which there is at least one, and every pair of them: the second may be one of
+    /// the next try.
     pub(crate) fn play(&self) -> Played {
         self.play_if_anything_fails().assert_tried()
     }
