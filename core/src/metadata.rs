@@ -438,6 +438,18 @@ impl<T> Chunked<T> {
         Some(unsafe { &*self.at(index) })
     }
 
+    /// The element of an index that came from [`Chunked::push`], without looking whether it did.
+    ///
+    /// # Safety
+    /// `index` was handed out by [`Chunked::push`] of this array.
+    #[inline(always)]
+    pub(crate) unsafe fn get_unchecked(&self, index: u32) -> &T {
+        debug_assert!(self.get(index).is_some(), "an index that was never handed out");
+        let chunk = (index >> OFFSET_BITS) as usize;
+        // SAFETY: an index that was handed out names an initialised element of an installed chunk.
+        unsafe { &*self.bases.get_unchecked(chunk).wrapping_add(index as usize) }
+    }
+
     /// The element that lies so many bytes from where the array would begin if it were in one piece: its index times its
     /// size. Elements are a power of two large.
     ///

@@ -60,9 +60,7 @@ impl<D: Device> Allocator<D> {
         if self.options.dry_run {
             return Err(Error::NotSupported { what: c"adopt" });
         }
-        if let Some(fault) = memory.fault(&cell.rules) {
-            return Err(Error::DeviceFailed { fault, code: 0 });
-        }
+        let fault = memory.fault(&cell.rules).map(|fault| Error::DeviceFailed { fault, code: 0 });
         let _in_flight = InFlight::new(&self.in_flight);
         let mut pool = self.lock_with_metadata(cell)?;
         self.check_open()?;
@@ -72,6 +70,10 @@ impl<D: Device> Allocator<D> {
             cell.pool.lock().cancel_growth(memory.size);
             Err(error)
         };
+        // After its size, which may be what is wrong with its end.
+        if let Some(error) = fault {
+            return cancel(error);
+        }
         if let Err(error) = self.charge(cell, memory.size) {
             return cancel(error);
         }

@@ -2,8 +2,8 @@
 #![forbid(unsafe_code)]
 
 use super::page::{ByAge, List, Page};
+use super::records::Records;
 use crate::canary::broken;
-use crate::metadata::Chunked;
 use crate::parts::COMPLETE;
 
 /// An idle page goes when its staleness reaches this.
@@ -47,7 +47,7 @@ impl Ageing {
 
     /// A page has become idle.
     #[inline]
-    pub(super) fn enter(&mut self, pages: &Chunked<Page>, index: u32, page: &Page) {
+    pub(super) fn enter(&mut self, pages: &Records, index: u32, page: &Page) {
         let expiry = self.checks + STALE - u64::from(page.staleness.get());
         page.expiry.set(expiry);
         // The list of the check that has just been made is empty, so no list holds pages of two checks. A page that served
@@ -58,7 +58,7 @@ impl Ageing {
 
     /// An idle page is used again: what it has aged remains, less one.
     #[inline]
-    pub(super) fn leave(&mut self, pages: &Chunked<Page>, page: &Page) {
+    pub(super) fn leave(&mut self, pages: &Records, page: &Page) {
         let expiry = page.expiry.get();
         let left = expiry.saturating_sub(self.checks);
         let list = if left == 0 { &mut self.expired } else { &mut self.due[(expiry % STALE) as usize] };
@@ -66,7 +66,7 @@ impl Ageing {
         page.staleness.set((STALE - left).saturating_sub(u64::from(!broken("age_never_reset"))) as u8);
     }
 
-    pub(super) fn check(&mut self, pages: &Chunked<Page>) {
+    pub(super) fn check(&mut self, pages: &Records) {
         self.next = self.next.wrapping_add(self.interval);
         self.checks += 1;
         self.expired.take_all(&mut self.due[(self.checks % STALE) as usize], pages);

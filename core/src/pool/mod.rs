@@ -5,7 +5,7 @@
 //!
 //! Pools are of two makes. Those of sliced pages cut them (`slicer`). Those of exclusive pages and direct ones have a
 //! page for each slice, and differ in which free page serves a request: `whole` is about both.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod ageing;
 mod direct;
@@ -18,6 +18,7 @@ mod options;
 mod page;
 mod pages;
 pub(crate) mod pending;
+mod records;
 mod refusals;
 mod rules;
 mod sliced;
@@ -174,7 +175,7 @@ impl Pool {
     #[inline(never)]
     pub(crate) fn place_elsewhere(&mut self, fit: &Fit) -> Option<Slice> {
         if !self.rules.cuts() {
-            return self.place_whole(fit);
+            return self.place_whole_elsewhere(fit);
         }
         let mut slot = self.slicer.allocate_elsewhere(fit.size, fit.align_mask);
         if slot == 0 {
@@ -513,7 +514,7 @@ impl Pool {
             }
         }
         let (_, slot) = self.add_page(memory, false);
-        self.settle_in_new_page(slot, &memory, fit)
+        self.settle_in_new_page(slot, fit)
     }
 
     /// Adds a page for which everything has been set aside, `idle` or about to be used: its index, and its edge, or its slot
@@ -536,9 +537,9 @@ impl Pool {
     }
 
     /// Places the request for which a page was added.
-    fn settle_in_new_page(&mut self, slot: u32, memory: &DeviceMemory, fit: &Fit) -> Slice {
+    fn settle_in_new_page(&mut self, slot: u32, fit: &Fit) -> Slice {
         if !self.rules.cuts() {
-            return self.book_whole(slot, memory, fit.requested);
+            return self.book_whole(slot, fit.requested);
         }
         let slot = self.slicer.allocate_from_tail(fit.size, fit.align_mask);
         self.settle_elsewhere(slot, fit.requested)

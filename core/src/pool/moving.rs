@@ -49,7 +49,7 @@ impl Pool {
     pub(crate) fn add_moved_page(&mut self, memory: DeviceMemory, mapping: (*mut u8, u32), fit: &Fit) -> Slice {
         let (index, slot) = self.add_page(memory, false);
         self.pages.set_moved(index, mapping);
-        self.settle_in_new_page(slot, &memory, fit)
+        self.settle_in_new_page(slot, fit)
     }
 
     /// A page that holds nothing and would hold a request of another pool, and its bytes.

@@ -1,8 +1,8 @@
 //! The record of a page, and lists of pages that run through their records.
 #![forbid(unsafe_code)]
 
+use super::records::Records;
 use crate::device::DeviceMemory;
-use crate::metadata::Chunked;
 use crate::sync::AtomicPtr;
 use core::cell::Cell;
 use core::marker::PhantomData;
@@ -156,7 +156,7 @@ impl<B: By> List<B> {
     }
 
     #[inline(always)]
-    pub(super) fn append(&mut self, pages: &Chunked<Page>, index: u32, page: &Page) {
+    pub(super) fn append(&mut self, pages: &Records, index: u32, page: &Page) {
         let links = B::links(page);
         links.before.set(self.newest);
         links.after.set(NONE);
@@ -169,7 +169,7 @@ impl<B: By> List<B> {
     }
 
     #[inline(always)]
-    pub(super) fn remove(&mut self, pages: &Chunked<Page>, page: &Page) {
+    pub(super) fn remove(&mut self, pages: &Records, page: &Page) {
         let links = B::links(page);
         let (before, after) = (links.before.get(), links.after.get());
         if before == NONE {
@@ -185,7 +185,7 @@ impl<B: By> List<B> {
     }
 
     /// Moves all of `other` to the end of this list.
-    pub(super) fn take_all(&mut self, other: &mut Self, pages: &Chunked<Page>) {
+    pub(super) fn take_all(&mut self, other: &mut Self, pages: &Records) {
         if other.oldest == NONE {
             return;
         }

@@ -3,6 +3,7 @@
 
 use super::ageing::{Ageing, STALE, STALENESS_AT_FIRST};
 use super::page::{By, ByOrder, Links, List, NONE, Page, Set, State};
+use super::records::Records;
 use crate::allocator::sizing::Needs;
 use crate::canary::broken;
 use crate::device::DeviceMemory;
@@ -15,8 +16,10 @@ use core::ops::Index;
 use core::ptr;
 
 pub(crate) struct Pages {
-    pages: Chunked<Page>,
+    pages: Records,
     idle: List<ByOrder>,
+    /// When the last page became idle, by the allocator's clock, as long as any is.
+    last_idle: u32,
     stuck: List<ByOrder>,
     ageing: Ageing,
     /// Whether the idle page of the lowest index is asked for.
@@ -57,8 +60,9 @@ impl Pages {
     /// `once`; [`Pages::lowest_idle`] needs `marks_idle`.
     pub(crate) fn new(memory: HostMemory, dealloc_period: Option<u64>, once: bool, marks_idle: bool) -> Self {
         Self {
-            pages: Chunked::new(memory),
+            pages: Records::new(memory),
             idle: List::EMPTY,
+            last_idle: 0,
             stuck: List::EMPTY,
             ageing: Ageing::new(dealloc_period),
             marks_idle,
@@ -177,8 +181,9 @@ impl Pages {
         debug_assert!(page.is(State::Busy));
         page.state.set(State::Idle);
         // Threads that free in other pools may have set the clock back.
-        let last = if self.idle.newest == NONE { now } else { self.pages[self.idle.newest].idle_since.get() };
-        page.idle_since.set(if now.wrapping_sub(last) as i32 >= 0 { now } else { last });
+        let is_later = self.idle.newest == NONE || now.wrapping_sub(self.last_idle) as i32 >= 0;
+        self.last_idle = if is_later { now } else { self.last_idle };
+        page.idle_since.set(self.last_idle);
         self.idle_count += 1;
         self.idle.append(&self.pages, index, page);
         if self.ageing.is_on() {

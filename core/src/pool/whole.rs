@@ -4,14 +4,28 @@
 use super::rules::{Fit, Kind};
 use super::{Clock, Node, Pool};
 use crate::canary::broken;
-use crate::device::DeviceMemory;
 use crate::error::Error;
 use crate::slice::Slice;
 
 impl Pool {
     /// Serves a request with a free page that suits it.
-    #[inline(never)]
+    #[inline(always)]
     pub(super) fn place_whole(&mut self, fit: &Fit) -> Option<Slice> {
+        match self.take_whole(fit) {
+            0 => None,
+            slot => Some(self.book_whole(slot, fit.requested)),
+        }
+    }
+
+    /// [`Pool::place_whole`] off the hot path.
+    #[inline(never)]
+    pub(super) fn place_whole_elsewhere(&mut self, fit: &Fit) -> Option<Slice> {
+        self.place_whole(fit)
+    }
+
+    /// Makes a slice of a free page that suits a request; its slot, 0 if there is none.
+    #[inline(never)]
+    fn take_whole(&mut self, fit: &Fit) -> u32 {
         let hole = match &self.rules.kind {
             Kind::Direct(_) if self.rules.once => 0,
             Kind::Direct(_) => {
@@ -20,16 +34,19 @@ impl Pool {
             }
             _ => self.take_exclusive(fit, !broken("exclusive_any_page")),
         };
-        self.settle_whole(hole, fit)
+        self.settle_whole(hole)
     }
 
     /// Serves a request with any free page that holds it: when the device gives no other.
     pub(super) fn place_whole_in_any(&mut self, fit: &Fit) -> Option<Slice> {
         match &self.rules.kind {
-            Kind::Direct(_) => self.place_whole(fit),
+            Kind::Direct(_) => self.place_whole_elsewhere(fit),
             _ => {
                 let hole = self.take_exclusive(fit, false);
-                self.settle_whole(hole, fit)
+                match self.settle_whole(hole) {
+                    0 => None,
+                    slot => Some(self.book_whole(slot, fit.requested)),
+                }
             }
         }
     }
@@ -64,32 +81,32 @@ impl Pool {
         hole
     }
 
-    /// Makes a slice of a free page that has been taken out of its index; `None` for 0.
+    /// Makes a slice of a free page that has been taken out of its index; its slot, or 0.
     #[inline(always)]
-    fn settle_whole(&mut self, hole: u32, fit: &Fit) -> Option<Slice> {
+    fn settle_whole(&mut self, hole: u32) -> u32 {
         if hole == 0 {
-            return None;
+            return 0;
         }
         if !self.slicer.can_use_whole(hole) {
-            return self.put_back_whole(hole);
+            // It stays free for want of a node.
+            self.put_back_whole(hole);
+            return 0;
         }
         let slot = self.slicer.use_whole(hole);
-        let node = self.slicer.node(slot);
-        let memory = self.pages.set_busy(node.page.get(), slot).memory;
-        Some(self.book_whole(slot, &memory, fit.requested))
+        self.pages.set_busy(self.slicer.node(slot).page.get(), slot);
+        slot
     }
 
-    /// A free page that cannot become a slice for want of a node stays free.
     #[cold]
     #[inline(never)]
-    fn put_back_whole(&mut self, hole: u32) -> Option<Slice> {
+    fn put_back_whole(&mut self, hole: u32) {
         self.index_whole(hole);
-        None
     }
 
     #[inline(always)]
-    pub(super) fn book_whole(&mut self, slot: u32, memory: &DeviceMemory, requested: u64) -> Slice {
+    pub(super) fn book_whole(&mut self, slot: u32, requested: u64) -> Slice {
         let node = self.slicer.node(slot);
+        let memory = self.pages[node.page.get()].memory;
         let padding = memory.size - requested;
         // A page may be larger than what is asked for by more than 32 bits can say.
         node.link_a.set(padding as u32);
@@ -165,7 +182,6 @@ impl Pool {
             return Err(Error::NoRoom { size: fit.requested, available });
         }
         self.unbook_whole(slot);
-        let memory = self.pages[self.slicer.node(slot).page.get()].memory;
-        Ok(self.book_whole(slot, &memory, fit.requested))
+        Ok(self.book_whole(slot, fit.requested))
     }
 }

@@ -83,12 +83,23 @@ impl World {
         self.host.assert_used_rightly();
     }
 
-    pub(crate) fn figures(&self, shared: &Shared<'_>) -> [Figure; 3] {
+    pub(crate) fn figures(&self, shared: &Shared<'_>, workers: &[Worker<'_, '_>]) -> [Figure; 2] {
+        let basket = shared.basket.lock().unwrap();
+        let held = workers.iter().flat_map(|worker| &worker.live).chain(basket.iter());
+        let untracked = held.filter(|(buffer, _)| !buffer.is_tracked()).map(|(buffer, _)| buffer.capacity() as u64);
         [
-            Figure::new("buffer pool: device bytes", self.device.out().0, 0),
-            Figure::new("buffer pool: metadata", shared.pool.statistics().metadata, 0),
-            Figure::new("buffer pool: host bytes", self.host.bytes(), 0),
+            Figure::Most("device bytes of the buffer pool's classes", self.device.out().0 - untracked.sum::<u64>()),
+            Figure::Most("host bytes of the buffer pool", self.host.bytes()),
         ]
+    }
+
+    /// Takes as many buffers as there can be, and more outside the classes than there will ever be again.
+    pub(crate) fn tide(&self, shared: &Shared<'_>) {
+        let limit = shared.pool.class_statistics(0).unwrap().limit;
+        let all: Vec<_> = SIZES.iter().flat_map(|&size| (0..limit).map(move |_| size)).collect();
+        let taken: Vec<_> = all.iter().map(|&size| shared.pool.try_alloc(size).unwrap()).collect();
+        let larger: Vec<_> = (0..limit).map(|_| shared.pool.alloc(SIZES[3] + 1).unwrap()).collect();
+        assert!(taken.iter().all(|buffer| buffer.is_tracked()) && !larger.iter().any(|buffer| buffer.is_tracked()));
     }
 
     /// Releases everything: all buffers must be there again.
@@ -150,7 +161,7 @@ impl<'a> Worker<'_, 'a> {
                 16 => pool.try_alloc_zeroed(size),
                 17 => pool.take(size, false, false).map(|raw| pool.adopt(raw.id.unwrap()).unwrap()),
                 // Larger than any class.
-                18 => self.cache.alloc(SIZES[3] + size),
+                18 => self.cache.alloc(SIZES[3] + size.next_multiple_of(64)),
                 _ => self.cache.try_alloc(size),
             };
             match taken {

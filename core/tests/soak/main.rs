@@ -4,7 +4,7 @@
 //! thread asks for depends on the seed alone; what it meets does not.
 //!
 //! All threads stop every million operations, and all books are checked. Ten times in a run everything is freed. The first
-//! tenth is the warm-up; see [`flat`] for what must be flat after it.
+//! tenth is the warm-up; [`flat`] says what is flat after it.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -16,7 +16,7 @@ mod slices;
 mod stamp;
 
 use common::random::Random;
-use flat::{Figure, Flat};
+use flat::Flat;
 use std::time::Instant;
 
 /// Operations between two looks at the books, at most.
@@ -30,7 +30,6 @@ const THREADS: u64 = 2;
 fn operations() -> u64 {
     match std::env::var("SLICEPOOL_SOAK_OPS") {
         Ok(text) => text.trim().parse().expect("SLICEPOOL_SOAK_OPS is a decimal number"),
-        Err(_) if cfg!(debug_assertions) => PERIOD,
         Err(_) => 10 * PERIOD,
     }
 }
@@ -52,8 +51,11 @@ fn what_four_threads_hold_is_flat_after_the_warm_up() {
     let pool = buffer_world.pool(THREADS);
     let mut buffer_workers = buffer_world.workers(&pool, THREADS, &mut random);
 
-    let mut flat = Flat::new();
-    for period in 1..=periods {
+    slice_world.tide(&allocator);
+    buffer_world.tide(&pool);
+
+    let mut flat = Flat::default();
+    for period in 0..periods {
         std::thread::scope(|scope| {
             for worker in &mut slice_workers {
                 scope.spawn(|| worker.work(each));
@@ -62,20 +64,18 @@ fn what_four_threads_hold_is_flat_after_the_warm_up() {
                 scope.spawn(|| worker.work(each));
             }
         });
+        let tenth = period * TENTHS / periods;
         slice_world.check(&allocator, &slice_workers);
         buffer_world.check(&pool, &buffer_workers);
-        let warm = period <= periods / TENTHS;
-        flat.note(warm, &slice_world.figures(&allocator));
-        flat.note(warm, &buffer_world.figures(&pool));
-        if period % (periods / TENTHS) == 0 {
+        flat.note(tenth, &slice_world.figures(&allocator));
+        flat.note(tenth, &buffer_world.figures(&pool, &buffer_workers));
+        if (period + 1) * TENTHS / periods != tenth {
             slice_world.drain(&allocator, &mut slice_workers);
             buffer_world.drain(&pool, &mut buffer_workers);
-            flat.note(warm, &[Figure::emptied(slice_world.held())]);
-            println!("{} %: {:.0} s", period * 100 / periods, begin.elapsed().as_secs_f64());
+            println!("{} tenths: {:.0} s", tenth + 1, begin.elapsed().as_secs_f64());
         }
     }
-    let done = |calls: u64| println!("{calls} device calls");
-    done(slice_world.device_calls());
+    println!("{} device calls of the allocator", slice_world.device_calls());
     drop((slice_workers, buffer_workers));
     flat.assert_flat();
 }

@@ -16,6 +16,11 @@ use std::sync::Mutex;
 /// Slices that a thread holds, and bytes that it has asked for, at most.
 const LIVE: usize = 256;
 const LIVE_BYTES: u64 = 4 * M;
+/// Slices of a wave of the tide, and their bytes: more than all threads hold, and than wait at the same time.
+const TIDE: u64 = 2048;
+const TIDE_BYTES: u64 = 32 * M;
+/// Pools: one of each kind.
+const POOLS: u32 = 4;
 /// Slices that lie where any thread takes them from.
 const BASKET: usize = 32;
 const LARGEST: u64 = 64 * K;
@@ -42,7 +47,7 @@ impl World {
 
     /// A pool of every kind.
     pub(crate) fn allocator(&self) -> Allocator<&RecyclingDevice> {
-        let pools = [
+        let pools: [_; POOLS as usize] = [
             sliced(64 * K, 4 * K, None).with_dealloc_period(Some(5000)),
             growing(64 * K, M),
             exclusive(32 * K).with_dealloc_period(Some(2000)),
@@ -90,14 +95,46 @@ impl World {
 
     pub(crate) fn figures(&self, allocator: &Allocator<&RecyclingDevice>) -> [Figure; 3] {
         [
-            Figure::new("allocator: device bytes", self.device.peak(), 0),
-            Figure::new("allocator: metadata", allocator.statistics().metadata, 0),
-            Figure::new("allocator: host bytes", self.host.bytes(), 0),
+            Figure::Average("device bytes of the allocator", self.device.average()),
+            Figure::Most("metadata of the allocator", allocator.statistics().metadata),
+            Figure::Most("host bytes of the allocator", self.host.bytes()),
         ]
     }
 
-    pub(crate) fn held(&self) -> u64 {
-        self.host.bytes()
+    /// More slices at once, in every kind of pool, than there will ever be again; every other one is freed first and waits,
+    /// so that there are as many holes and as many that wait.
+    pub(crate) fn tide(&self, allocator: &Allocator<&RecyclingDevice>) {
+        for kind in 0..POOLS + 2 {
+            for size in [64, 4 * K, 32 * K, 64 * K] {
+                let request = match kind {
+                    0..POOLS => Request::new(size).in_pool(kind),
+                    POOLS => Request::new(size).dedicated(),
+                    _ => Request::new(size).persistent(),
+                };
+                self.wave(allocator, &request);
+            }
+        }
+        allocator.cleanup().unwrap();
+        assert_eq!(self.device.out(), (0, 0));
+        self.device.average();
+    }
+
+    /// As many slices of one request as [`TIDE`] and [`TIDE_BYTES`] allow. No pool takes all sizes.
+    fn wave(&self, allocator: &Allocator<&RecyclingDevice>, request: &Request) {
+        let slices: Vec<_> =
+            (0..TIDE.min(TIDE_BYTES / request.size)).map_while(|_| allocator.allocate(request).ok()).collect();
+        let points: [_; TIMELINES] =
+            std::array::from_fn(|timeline| Point::new(timeline as u32, self.device.reached(timeline) + 1));
+        for slice in slices.iter().step_by(2) {
+            allocator.free_after(slice.id, &points).unwrap();
+        }
+        for point in points {
+            self.device.reach(point.timeline as usize, point.value);
+            allocator.collect(point.timeline, point.value).unwrap();
+        }
+        for slice in slices.iter().skip(1).step_by(2) {
+            allocator.free(slice.id).unwrap();
+        }
     }
 
     pub(crate) fn device_calls(&self) -> u64 {
@@ -211,7 +248,7 @@ impl Worker<'_> {
         unsafe { assert_stamped(slice.mapped, slice.size, stamped) };
         match self.allocator.try_resize(slice.id, self.random.scaled(LARGEST)) {
             Ok(slice) => self.keep(slice),
-            Err(Error::NoRoom { .. } | Error::TooLarge { .. }) => self.keep(slice),
+            Err(Error::NoRoom { .. } | Error::TooLarge { .. } | Error::NotSupported { .. }) => self.keep(slice),
             Err(error) => panic!("{error}"),
         }
     }
