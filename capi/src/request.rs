@@ -101,6 +101,40 @@ impl slicepool_request {
         self.flags | self.pool | self.search_depth | choice != 0 || !self.device_data.is_null()
     }
 
+    /// Size and alignment of a request that says nothing else, and is as large as ours; `None` for any other.
+    ///
+    /// # Safety
+    /// As [`Self::read_usual`].
+    #[inline(always)]
+    pub(crate) unsafe fn read_plain(from: *const Self) -> Option<(u64, u64)> {
+        if from.is_null() {
+            return None;
+        }
+        // SAFETY: not NULL; the struct is all there if it is as large as ours.
+        unsafe {
+            if (&raw const (*from).struct_size).read_unaligned() as usize != size_of::<Self>() {
+                return None;
+            }
+            let number = |at: *const u32| at.read_unaligned();
+            let pointer = |at: *const *const c_void| at.read_unaligned().addr();
+            let numbers = number(&raw const (*from).flags)
+                | number(&raw const (*from).pool)
+                | number(&raw const (*from).search_depth)
+                | number(&raw const (*from).memory_types)
+                | number(&raw const (*from).required)
+                | number(&raw const (*from).preferred)
+                | number(&raw const (*from).forbidden);
+            let pointers = pointer((&raw const (*from).device_data).cast())
+                | pointer((&raw const (*from).name).cast())
+                | pointer((&raw const (*from).user_data).cast());
+            if numbers != 0 || pointers != 0 {
+                return None;
+            }
+            let alignment = (&raw const (*from).alignment).read_unaligned();
+            Some(((&raw const (*from).size).read_unaligned(), alignment + u64::from(alignment == 0)))
+        }
+    }
+
     /// The request at `from` if it is like most: of this version, and without flags (but for that of optimal
     /// resources), device data and anything to attach. Nothing is copied for that.
     ///

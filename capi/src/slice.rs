@@ -62,17 +62,24 @@ impl From<&Slice> for slicepool_slice {
 }
 
 impl slicepool_slice {
+    /// Whether the caller's struct is as large as ours.
+    ///
+    /// # Safety
+    /// `to` is NULL or points to a struct that begins with its size.
+    #[inline(always)]
+    unsafe fn is_ours(to: *const Self) -> bool {
+        // SAFETY: passed on from the caller.
+        !to.is_null() && unsafe { (&raw const (*to).struct_size).read_unaligned() } as usize == size_of::<Self>()
+    }
+
     /// [`abi::write`] of a slice without user data, field by field: what has just been computed is not copied.
     ///
     /// # Safety
-    /// As [`abi::write`].
+    /// `to` points to a struct that is as large as ours.
     #[inline(always)]
-    unsafe fn write(to: *mut Self, size: u32, slice: &Slice) {
-        // SAFETY: passed on from the caller; the struct is all there if it is as large as ours.
+    unsafe fn write_all(to: *mut Self, slice: &Slice) {
+        // SAFETY: passed on from the caller.
         unsafe {
-            if size as usize != size_of::<Self>() {
-                return abi::write(to, size, &Self::from(slice));
-            }
             (&raw mut (*to).reserved).write_unaligned(0);
             (&raw mut (*to).id).write_unaligned(slice.id.to_raw());
             (&raw mut (*to).memory).write_unaligned(slice.memory);
@@ -132,6 +139,46 @@ pub unsafe extern "C" fn slicepool_allocate(
         if !COMPLETE {
             return allocate_plainly(allocator, request, slice);
         }
+        if let (Some((bytes, alignment)), Ok(inner)) = (slicepool_request::read_plain(request), get_usual(allocator)) {
+            if slicepool_slice::is_ours(slice) {
+                let placed = inner.allocate_usual_then(bytes, alignment, None, |placed| {
+                    slicepool_slice::write_all(slice, &placed);
+                });
+                return match placed {
+                    Ok(()) => SLICEPOOL_OK,
+                    Err(error) => finish_with(Err(error.into()), 0, (&raw const (*request).failure).read_unaligned()),
+                };
+            }
+        }
+        allocate_usually(allocator, request, slice)
+    }
+}
+
+/// The allocator, if requests may be made the short way.
+///
+/// # Safety
+/// As [`slicepool_allocator::get`].
+#[inline(always)]
+unsafe fn get_usual<'a>(allocator: *mut slicepool_allocator) -> Result<&'a Allocator<CallbackDevice>, ()> {
+    // SAFETY: passed on from the caller.
+    match unsafe { slicepool_allocator::get(allocator) } {
+        Ok(inner) if inner.is_usual() => Ok(inner),
+        _ => Err(()),
+    }
+}
+
+/// slicepool_allocate() of requests that say which memory they want, and in allocators with several kinds of it.
+///
+/// # Safety
+/// As slicepool_allocate().
+#[inline(never)]
+unsafe fn allocate_usually(
+    allocator: *mut slicepool_allocator,
+    request: *const slicepool_request,
+    slice: *mut slicepool_slice,
+) -> slicepool_result {
+    // SAFETY: passed on from the caller.
+    unsafe {
         let usual = slicepool_request::read_usual(request);
         let (Some((usual, failure)), Ok(inner), Ok(size)) =
             (usual, slicepool_allocator::get(allocator), abi::struct_size(slice))
@@ -141,8 +188,11 @@ pub unsafe extern "C" fn slicepool_allocate(
         if inner.memory_type_count() != 1 {
             return allocate_from_types(inner, &usual, failure, slice, size);
         }
-        match inner.allocate_then(&usual, |placed| slicepool_slice::write(slice, size, &placed)) {
-            Ok(()) => SLICEPOOL_OK,
+        match inner.allocate(&usual) {
+            Ok(placed) => {
+                abi::write(slice, size, &slicepool_slice::from(&placed));
+                SLICEPOOL_OK
+            }
             Err(error) => finish_with(Err(error.into()), 0, failure),
         }
     }
@@ -337,12 +387,17 @@ pub unsafe extern "C" fn slicepool_allocate_many(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slicepool_free(allocator: *mut slicepool_allocator, id: u64) -> slicepool_result {
     // SAFETY: the caller passes what the header demands.
-    let outcome = match (unsafe { slicepool_allocator::get(allocator) }, SliceId::from_raw(id)) {
-        (Ok(inner), Some(id)) => inner.free(id).map_err(Refusal::from),
-        (Ok(_), None) => Ok(()),
-        (Err(refusal), _) => Err(refusal),
-    };
-    if outcome.is_ok() { SLICEPOOL_OK } else { finish(outcome) }
+    match (unsafe { slicepool_allocator::get(allocator) }, SliceId::from_raw(id)) {
+        (Ok(inner), Some(id)) => {
+            if inner.free_usual(id) {
+                SLICEPOOL_OK
+            } else {
+                finish(inner.free_otherwise(id).map_err(Refusal::from))
+            }
+        }
+        (Ok(_), None) => SLICEPOOL_OK,
+        (Err(refusal), _) => finish(Err(refusal)),
+    }
 }
 
 /// Takes slices back: all of them, or none if one handle is refused. Another free of one of them is refused as stale

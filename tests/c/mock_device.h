@@ -105,8 +105,14 @@ static inline slicepool_result mock_allocate(void *user_data, const slicepool_pa
   }
   uint64_t place = device->page_count++;
   uint64_t address = (device->next_address + request->alignment - 1) & ~(request->alignment - 1);
-  device->next_address = address + request->size + request->alignment;
-  address += device->misalign_by;
+  if (address < device->next_address || address + request->size < address ||
+      address + request->size + request->alignment < address) {
+    /* There is no place for so much: memory that is known by its handle alone. */
+    address = 0;
+  } else {
+    device->next_address = address + request->size + request->alignment;
+    address += device->misalign_by;
+  }
   device->pages[place] = (struct mock_page){ address, request->size, request->memory_type, true, false };
   device->given++;
   device->live++;

@@ -299,15 +299,40 @@ impl<D: Device> Allocator<D> {
     #[doc(hidden)]
     #[inline(always)]
     pub fn allocate_then<R>(&self, request: &Request, then: impl FnOnce(Slice) -> R) -> Result<R, Error> {
-        request.check()?;
         if !COMPLETE {
+            request.check()?;
             return self.allocate_plainly(request).map(then);
         }
         if request.is_unusual() | self.unusual {
+            request.check()?;
             return self.allocate_with_care(request, None, &mut Served::default()).map(then);
         }
-        for cell in self.plain_route(request)? {
-            let Ok(fit) = cell.rules.fit_linear(request) else { continue };
+        self.allocate_usual_then(request.size, request.alignment, request.pool, then)
+    }
+
+    /// Whether requests that say no more than a size, an alignment and perhaps a pool may be made with
+    /// [`Allocator::allocate_usual_then`].
+    #[doc(hidden)]
+    #[inline(always)]
+    pub fn is_usual(&self) -> bool {
+        COMPLETE && !self.unusual
+    }
+
+    /// [`Allocator::allocate_then`] of a request that is never in memory either. Needs [`Allocator::is_usual`].
+    #[doc(hidden)]
+    #[inline(always)]
+    pub fn allocate_usual_then<R>(
+        &self,
+        size: u64,
+        alignment: u64,
+        pool: Option<u32>,
+        then: impl FnOnce(Slice) -> R,
+    ) -> Result<R, Error> {
+        if !alignment.is_power_of_two() {
+            return Err(Error::InvalidArgument { field: c"alignment", value: alignment });
+        }
+        for cell in self.plain_route(pool)? {
+            let Some(fit) = cell.rules.fit_usual(size, alignment) else { continue };
             let mut pool = cell.pool.lock_hot();
             if !pool.slicer.has_nodes() {
                 // Its turn is now, not after the others.
@@ -319,9 +344,17 @@ impl<D: Device> Allocator<D> {
                 return Ok(then(slice));
             }
         }
-        let slice = self.allocate_slowly(request, &mut Served::default())?;
+        let slice = self.allocate_usual_slowly(size, alignment, pool)?;
         self.note_allocation();
         Ok(then(slice))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn allocate_usual_slowly(&self, size: u64, alignment: u64, pool: Option<u32>) -> Result<Slice, Error> {
+        let mut request = Request::new(size).aligned(alignment);
+        request.pool = pool;
+        self.allocate_slowly(&request, &mut Served::default())
     }
 
     /// [`Allocator::allocate`] of a slice that something is attached to from the start, as [`Allocator::set_label`] does.
@@ -363,8 +396,8 @@ impl<D: Device> Allocator<D> {
 
     /// The pools that may serve a request like most, in order.
     #[inline(always)]
-    fn plain_route(&self, request: &Request) -> Result<&[Cell], Error> {
-        match request.pool.filter(|_| !broken("any_pool")) {
+    fn plain_route(&self, pool: Option<u32>) -> Result<&[Cell], Error> {
+        match pool.filter(|_| !broken("any_pool")) {
             None => Ok(self.pools.as_slice()),
             Some(index) => self.named_pool(index).map(core::slice::from_ref),
         }
@@ -384,15 +417,30 @@ impl<D: Device> Allocator<D> {
     /// allocator's. Nothing changes then.
     #[inline]
     pub fn free(&self, id: SliceId) -> Result<(), Error> {
+        if self.free_usual(id) { Ok(()) } else { self.free_otherwise(id) }
+    }
+
+    /// Takes a slice back that nothing else has to be done for; `false` if that did not work, for whatever reason.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub fn free_usual(&self, id: SliceId) -> bool {
         if !COMPLETE {
-            return self.free_plainly(id);
+            return false;
         }
-        let freed = self.cell(id)?.pool.lock_hot().free(id, &self.clock);
-        if freed.is_err() {
-            return self.free_with_care(id);
+        let Ok(cell) = self.cell(id) else { return false };
+        let freed = cell.pool.lock_hot().free(id, &self.clock).is_ok();
+        if freed {
+            self.look_at_pressure();
         }
-        self.look_at_pressure();
-        Ok(())
+        freed
+    }
+
+    /// [`Allocator::free`] after [`Allocator::free_usual`] has not worked.
+    #[doc(hidden)]
+    #[cold]
+    #[inline(never)]
+    pub fn free_otherwise(&self, id: SliceId) -> Result<(), Error> {
+        if COMPLETE { self.free_with_care(id) } else { self.free_plainly(id) }
     }
 
     /// The slice of a handle, as [`Allocator::allocate`] returned it (or [`Allocator::try_resize`] left it).

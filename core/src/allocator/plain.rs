@@ -17,7 +17,7 @@ impl<D: Device> Allocator<D> {
         if request.is_unusual() {
             return Err(Error::NotSupported { what: c"flags" });
         }
-        let cells = self.plain_route(request)?;
+        let cells = self.plain_route(request.pool)?;
         loop {
             let mut worst = None;
             for grows in [false, true] {

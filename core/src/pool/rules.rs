@@ -181,13 +181,16 @@ impl Rules {
         })
     }
 
-    /// Whether and how the pool would serve a request for a linear resource that [`Request::check`] has passed.
+    /// How the pool would serve a request for a linear resource whose alignment is a power of two; `None` if not.
     #[inline(always)]
+    pub(crate) fn fit_usual(&self, size: u64, alignment: u64) -> Option<Fit> {
+        let takes = self.accepted.contain(size) || self.near_page.contain(size);
+        if takes && alignment <= self.page_alignment { Some(self.fit_accepted(size, alignment)) } else { None }
+    }
+
+    /// Whether and how the pool would serve a request for a linear resource that [`Request::check`] has passed.
     pub(crate) fn fit_linear(&self, request: &Request) -> Result<Fit, Error> {
-        if !self.accepted.contain(request.size) && !self.near_page.contain(request.size) {
-            return Err(self.refusal(request));
-        }
-        self.fit_accepted(request)
+        self.fit_usual(request.size, request.alignment).ok_or_else(|| self.refusal(request))
     }
 
     /// Whether and how the pool would serve a request that [`Request::check`] has passed.
@@ -195,10 +198,12 @@ impl Rules {
         if request.kind() == ResourceKind::Linear {
             return self.fit_linear(request);
         }
-        if !self.optimal.contain(request.size) && !self.near_optimal.contain(request.size) {
-            return Err(self.refusal(request));
+        let takes = self.optimal.contain(request.size) || self.near_optimal.contain(request.size);
+        if takes && request.alignment <= self.page_alignment {
+            Ok(self.fit_accepted(request.size, request.alignment))
+        } else {
+            Err(self.refusal(request))
         }
-        self.fit_accepted(request)
     }
 
     /// The same of the kind that the pool takes.
@@ -211,28 +216,28 @@ impl Rules {
     }
 
     #[inline(always)]
-    fn fit_accepted(&self, request: &Request) -> Result<Fit, Error> {
-        if request.alignment > self.page_alignment {
-            return Err(Error::InvalidArgument { field: c"alignment", value: request.alignment });
-        }
+    fn fit_accepted(&self, size: u64, alignment: u64) -> Fit {
         // Granules, rounded up; a size of 0 takes one all the same. Nothing overflows: sizes that are taken are countable,
         // and alignments are powers of two, of whose masks 32 bits are enough.
-        let size = (request.size.saturating_sub(1) >> self.granule_shift) as u32 + 1 + self.margin;
-        let align_mask = ((request.alignment - 1) >> self.granule_shift) as u32;
-        Ok(Fit { size, align_mask: align_mask & self.cut_mask, requested: request.size })
+        let granules = (size.saturating_sub(1) >> self.granule_shift) as u32 + 1 + self.margin;
+        let align_mask = ((alignment - 1) >> self.granule_shift) as u32;
+        Fit { size: granules, align_mask: align_mask & self.cut_mask, requested: size }
     }
 
     /// Why the pool does not take a request.
     #[cold]
     fn refusal(&self, request: &Request) -> Error {
         let size = request.size;
-        if size == 0 {
-            return Error::InvalidArgument { field: c"size", value: 0 };
-        }
         let (accepted, near_page, other) = match request.kind() {
             ResourceKind::Linear => (self.accepted, self.near_page, PoolKinds::Optimal),
             ResourceKind::Optimal => (self.optimal, self.near_optimal, PoolKinds::Linear),
         };
+        if accepted.contain(size) || near_page.contain(size) {
+            return Error::InvalidArgument { field: c"alignment", value: request.alignment };
+        }
+        if size == 0 {
+            return Error::InvalidArgument { field: c"size", value: 0 };
+        }
         if COMPLETE && self.kinds == other {
             return Error::NotSupported { what: c"kind" };
         }
