@@ -74,7 +74,7 @@ bench: $(BUILD)/libslicepool.a
 
 # The same with peers that take long to build.
 bench-all: $(BUILD)/libslicepool.a
-	cd bench && $(CARGO) run --release --bin table
+	cd bench && $(CARGO) run --release --bin table --features heavy
 	cd bench && $(CARGO) run --release --bin buffers --features heavy
 
 # Instructions that hot paths take, against those that are checked in. Needs valgrind.

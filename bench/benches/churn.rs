@@ -3,6 +3,7 @@
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use slicepool_bench::GRANULE;
 use slicepool_bench::churn::{Churn, Running};
+use slicepool_bench::peers::{Buddy, VmaPool};
 use slicepool_bench::subjects::{OffsetAllocator, Pool, Subject, VirtualBlock};
 use slicepool_core::{PoolOptions, Space};
 
@@ -38,6 +39,8 @@ fn all(criterion: &mut Criterion) {
     for live in [1_000, 10_000, 100_000] {
         churn::<OffsetAllocator>(criterion, live);
         churn::<VirtualBlock>(criterion, live);
+        churn::<VmaPool>(criterion, live);
+        churn::<Buddy>(criterion, live);
         churn::<Space>(criterion, live);
         churn::<Pool>(criterion, live);
     }

@@ -1,5 +1,6 @@
 //! Figures as JSON, with what is known of the machine that they are from.
 
+use crate::quartiles::Quartiles;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::{self, Command};
@@ -12,8 +13,7 @@ struct Figure {
     subject: String,
     figure: String,
     unit: String,
-    value: f64,
-    spread: Option<f64>,
+    value: Quartiles,
 }
 
 /// The figures of one run of a binary.
@@ -30,17 +30,13 @@ impl Results {
 
     /// Adds a figure: of what, doing what, which one, in which unit.
     pub fn add(&mut self, workload: &str, subject: &str, figure: &str, unit: &str, value: f64) {
-        self.push([workload, subject, figure, unit], value, None);
+        self.add_quartiles(workload, subject, figure, unit, Quartiles::exactly(value));
     }
 
-    /// The same of a median: `spread` is half the distance between the quartiles, in the same unit.
-    pub fn add_spread(&mut self, workload: &str, subject: &str, figure: &str, unit: &str, value: f64, spread: f64) {
-        self.push([workload, subject, figure, unit], value, Some(spread));
-    }
-
-    fn push(&mut self, names: [&str; 4], value: f64, spread: Option<f64>) {
-        let [workload, subject, figure, unit] = names.map(String::from);
-        self.figures.push(Figure { workload, subject, figure, unit, value, spread });
+    /// The same of several turns.
+    pub fn add_quartiles(&mut self, workload: &str, subject: &str, figure: &str, unit: &str, value: Quartiles) {
+        let [workload, subject, figure, unit] = [workload, subject, figure, unit].map(String::from);
+        self.figures.push(Figure { workload, subject, figure, unit, value });
     }
 
     /// One JSON object, with a line for each figure.
@@ -50,12 +46,13 @@ impl Results {
         for (index, figure) in self.figures.iter().enumerate() {
             let names = [&figure.workload, &figure.subject, &figure.figure, &figure.unit];
             let [workload, subject, name, unit] = names.map(|name| text(name));
-            let (value, spread) = (number(Some(figure.value)), number(figure.spread));
+            let Quartiles { lower, median, upper, turns } = figure.value;
+            let [lower, median, upper] = [lower, median, upper].map(|value| number(Some(value)));
             let comma = if index + 1 == self.figures.len() { "" } else { "," };
             let _ = writeln!(
                 json,
                 "  {{\"workload\": {workload}, \"subject\": {subject}, \"figure\": {name}, \"unit\": {unit}, \
-                 \"value\": {value}, \"spread\": {spread}}}{comma}"
+                 \"median\": {median}, \"q1\": {lower}, \"q3\": {upper}, \"turns\": {turns}}}{comma}"
             );
         }
         json + "]\n}\n"
@@ -215,7 +212,8 @@ mod tests {
     fn every_figure_is_one_line_of_an_object() {
         let mut results = Results::new("table");
         results.add("churn", "a \"b\" \\ c\n\u{1}", "pair", "ns", 52.25);
-        results.add_spread("churn", "best fit", "pair", "ns", 1.0 / 3.0, 0.5);
+        let quartiles = Quartiles { lower: 0.25, median: 1.0 / 3.0, upper: 0.5, turns: 41 };
+        results.add_quartiles("churn", "best fit", "pair", "ns", quartiles);
         let compiler = Some("rustc 1".into());
         let machine = Machine { system: "linux x86_64".into(), cpu: None, cores: Some(2), compiler };
         let expected = r#"{
@@ -223,8 +221,8 @@ mod tests {
 "date": "2026-01-02T03:04:05Z",
 "machine": {"system": "linux x86_64", "cpu": null, "cores": 2, "compiler": "rustc 1"},
 "results": [
-  {"workload": "churn", "subject": "a \"b\" \\ c\n\u0001", "figure": "pair", "unit": "ns", "value": 52.25, "spread": null},
-  {"workload": "churn", "subject": "best fit", "figure": "pair", "unit": "ns", "value": 0.3333333333333333, "spread": 0.5}
+  {"workload": "churn", "subject": "a \"b\" \\ c\n\u0001", "figure": "pair", "unit": "ns", "median": 52.25, "q1": 52.25, "q3": 52.25, "turns": 1},
+  {"workload": "churn", "subject": "best fit", "figure": "pair", "unit": "ns", "median": 0.3333333333333333, "q1": 0.25, "q3": 0.5, "turns": 41}
 ]
 }
 "#;

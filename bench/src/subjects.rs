@@ -266,7 +266,7 @@ impl Placed for Space {
     }
 
     fn page_bytes(&self, _: u64) -> Option<u64> {
-        self.pieces().last().map(|piece| piece.offset + piece.size)
+        Some(self.statistics().size)
     }
 }
 

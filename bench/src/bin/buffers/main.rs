@@ -7,8 +7,12 @@ use slicepool_bench::Random;
 use slicepool_bench::buffers::subjects::{Mimalloc, Owner, OwnerShared, Raw, RawShared, System};
 use slicepool_bench::buffers::work::Work;
 use slicepool_bench::buffers::{Buffers, Setup, c};
+use slicepool_bench::quartiles::Quartiles;
+use slicepool_bench::results::{Folders, Results};
 use std::alloc::{GlobalAlloc, Layout};
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 use turns::{Figures, ROUNDS, Subject, TURNS, take_turns};
 
 /// What is measured: slicepool, and three that ratios are to.
@@ -64,31 +68,50 @@ impl Row {
             unlimited.then(|| start::<Mimalloc>(setup, work)),
             unlimited.then(|| start::<System>(setup, work)),
         ];
-        Self { what, work, setup, subjects, figures: [None; COLUMNS.len()] }
+        Self { what, work, setup, subjects, figures: [const { None }; COLUMNS.len()] }
     }
 
-    fn ratio(&self, of: usize, to: usize) -> Option<f64> {
-        Some(self.figures[of]?.ns / self.figures[to]?.ns)
+    fn ratio(&self, of: usize, to: usize) -> Option<Quartiles> {
+        Some(self.figures[of].as_ref()?.to(self.figures[to].as_ref()?))
     }
 
     fn print(&self) {
         print!("{:<35} {:>7} {:>7} ", self.what, self.setup.bytes, self.setup.threads);
         for (column, figures) in self.figures.iter().enumerate() {
-            let cell = figures.map_or("-".into(), |one| {
+            let cell = figures.as_ref().map_or("-".into(), |one| {
                 let ratios = [COMMONWARE, MIMALLOC, MALLOC].map(|to| self.ratio(column, to));
-                let ratios = ratios.map(|ratio| ratio.map_or("-".into(), |ratio| format!("{ratio:.2}")));
-                let time = format!("{:.1} ±{:.0}%", one.ns, 100.0 * one.spread / one.ns);
+                let ratios = ratios.map(|ratio| ratio.map_or("-".into(), |ratio| short(ratio, 2)));
+                let time = short(one.ns, 1);
                 if column < COMMONWARE { format!("{time} ({})", ratios.join(", ")) } else { time }
             });
             print!(" {cell:>width$}", width = width(column));
         }
         println!();
     }
+
+    fn save(&self, results: &mut Results) {
+        let Setup { bytes, threads, .. } = self.setup;
+        let workload = format!("{}; {bytes} bytes, {threads} threads", self.what);
+        for (column, name) in COLUMNS.iter().enumerate() {
+            let Some(figures) = &self.figures[column] else { continue };
+            results.add_quartiles(&workload, name, "pair, CPU time", "ns", figures.ns);
+            for to in [COMMONWARE, MIMALLOC, MALLOC].into_iter().filter(|&to| column < COMMONWARE && to != column) {
+                if let Some(ratio) = self.ratio(column, to) {
+                    results.add_quartiles(&workload, name, &format!("pair, to {}", COLUMNS[to]), "", ratio);
+                }
+            }
+        }
+    }
+}
+
+/// A median, and half the distance between the quartiles in percent of it.
+fn short(figure: Quartiles, digits: usize) -> String {
+    format!("{:.digits$}±{:.0}", figure.median, 100.0 * figure.spread() / figure.median)
 }
 
 /// Characters of a column.
 fn width(column: usize) -> usize {
-    if column < COMMONWARE { 29 } else { 13 }
+    if column < COMMONWARE { 34 } else { 12 }
 }
 
 fn start<B: Buffers>(setup: Setup, work: Work) -> Subject {
@@ -105,7 +128,9 @@ fn commonware(_: Setup, _: Work) -> Option<Subject> {
     None
 }
 
-fn main() {
+fn main() -> io::Result<()> {
+    let (start, folders) = (Instant::now(), Folders::from_arguments());
+    let mut results = Results::new("buffers");
     let mut rows = rows();
     let mut random = Random::new(11);
     for _ in 0..ROUNDS {
@@ -114,10 +139,10 @@ fn main() {
         }
     }
     println!(
-        "buffers: ns per pair (acquire, write one byte, release): median of {} turns, half the distance between the \
-         quartiles, and ratios to {}",
-        ROUNDS * TURNS,
-        COLUMNS[COMMONWARE..].join(", ")
+        "buffers: ns per pair (acquire, write one byte, release), and ratios to {}: medians of {} turns, ± half the \
+         distance between the quartiles, of ratios that between the turns' ratios, in percent",
+        COLUMNS[COMMONWARE..].join(", "),
+        ROUNDS * TURNS
     );
     print!("{:<35} {:>7} {:>7} ", "", "bytes", "threads");
     for (column, name) in COLUMNS.iter().enumerate() {
@@ -125,10 +150,14 @@ fn main() {
     }
     println!();
     for row in &mut rows {
-        row.figures = row.subjects.each_mut().map(|subject| subject.as_mut().map(Subject::figures));
+        row.figures = row.subjects.each_ref().map(|subject| subject.as_ref().map(Subject::figures));
         row.print();
+        row.save(&mut results);
     }
     goals(&rows);
+    println!("\nwritten: {}", results.save(&folders.results)?.display());
+    println!("this run took {:.0} s", start.elapsed().as_secs_f64());
+    Ok(())
 }
 
 /// Everything that is measured.
@@ -174,24 +203,24 @@ fn goals(rows: &[Row]) {
     ratios("one with a cache, C: at most mimalloc", &hot, C, MIMALLOC, 1.0);
     ratios("17 with a cache of 16, owner: at most 0.8 of commonware", &batch, OWNER, COMMONWARE, 0.8);
     let steady = rows.iter().filter(|row| row.setup.threads == 1);
-    let allocations = steady.flat_map(|row| [row.figures[OWNER], row.figures[HANDLE]]).flatten();
+    let allocations = steady.flat_map(|row| [&row.figures[OWNER], &row.figures[HANDLE]]).flatten();
     let allocations = allocations.map(|one| one.allocations).sum::<u64>();
     println!("{}: no host allocation in all turns of one thread: {allocations}", verdict(allocations == 0));
     let misses = rows.iter().filter(|row| row.work == Work::Miss);
-    let misses = misses.flat_map(|row| [row.figures[OWNER], row.figures[HANDLE], row.figures[C]]).flatten();
-    let most = misses.map(|one| one.ns).fold(0.0, f64::max);
+    let misses = misses.flat_map(|row| [&row.figures[OWNER], &row.figures[HANDLE], &row.figures[C]]).flatten();
+    let most = misses.map(|one| one.ns.median).fold(0.0, f64::max);
     println!("{}: refused in less than 100 ns at any limit: {most:.1} at most", verdict(most < 100.0));
 }
 
 fn ratios(what: &str, rows: &[&Row], of: usize, to: usize, goal: f64) {
-    let ratios: Option<Vec<f64>> = rows.iter().map(|row| row.ratio(of, to)).collect();
+    let ratios: Option<Vec<Quartiles>> = rows.iter().map(|row| row.ratio(of, to)).collect();
     let Some(ratios) = ratios else {
         let missing = if of == C { "the shared library, from make" } else { "--features heavy" };
         println!("SKIPPED: {what}: needs {missing}");
         return;
     };
-    let met = ratios.iter().all(|&ratio| ratio <= goal);
-    let ratios: Vec<_> = ratios.iter().map(|ratio| format!("{ratio:.2}")).collect();
+    let met = ratios.iter().all(|ratio| ratio.median <= goal);
+    let ratios: Vec<_> = ratios.iter().map(|&ratio| short(ratio, 2)).collect();
     println!("{}: {what}: {}", verdict(met), ratios.join(", "));
 }
 

@@ -4,6 +4,7 @@ use slicepool_bench::Random;
 use slicepool_bench::buffers::ring::{Ring, spin_until};
 use slicepool_bench::buffers::work::{Work, Worker};
 use slicepool_bench::buffers::{Buffers, Setup};
+use slicepool_bench::quartiles::Quartiles;
 use std::array;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -30,13 +31,21 @@ pub struct Subject {
     allocations: u64,
 }
 
-/// Nanoseconds per pair: median, and half the distance between the quartiles.
-#[derive(Clone, Copy, Debug)]
+/// What has come of all turns.
+#[derive(Clone, Debug)]
 pub struct Figures {
-    pub ns: f64,
-    pub spread: f64,
+    /// Nanoseconds per pair.
+    pub ns: Quartiles,
     /// What the program allocated from its global allocator while it took its turns.
     pub allocations: u64,
+    times: Vec<f64>,
+}
+
+impl Figures {
+    /// Ratio to another that took its turns at the same time.
+    pub fn to(&self, other: &Self) -> Quartiles {
+        Quartiles::of_ratios(&self.times, &other.times)
+    }
 }
 
 impl Subject {
@@ -80,10 +89,9 @@ impl Subject {
     }
 
     /// What has come of all turns.
-    pub fn figures(&mut self) -> Figures {
-        self.times.sort_by(f64::total_cmp);
-        let at = |quarters: usize| self.times[(self.times.len() - 1) * quarters / 4];
-        Figures { ns: at(2), spread: (at(3) - at(1)) / 2.0, allocations: self.allocations }
+    pub fn figures(&self) -> Figures {
+        let ns = Quartiles::of(self.times.iter().copied());
+        Figures { ns, allocations: self.allocations, times: self.times.clone() }
     }
 }
 

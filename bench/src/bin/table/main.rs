@@ -1,10 +1,12 @@
 //! One table of ratios, from one run: `make bench`.
 
 use slicepool_bench::results::Folders;
+use std::time::Instant;
 use std::{fs, io};
 
 mod aligned;
 mod churn;
+mod contenders;
 mod device;
 mod goals;
 mod packing;
@@ -14,9 +16,11 @@ mod turns;
 
 fn main() -> io::Result<()> {
     let folders = Folders::from_arguments();
+    let start = Instant::now();
     let mut goals = goals::Goals::new();
+    contenders::check_all();
     let plot = churn::speed(&mut goals);
-    churn::layouts();
+    churn::layouts(&mut goals);
     churn::latency(&mut goals);
     churn::pages(&mut goals);
     aligned::speed(&mut goals);
@@ -34,5 +38,6 @@ fn main() -> io::Result<()> {
         fs::write(&path, plot)?;
         println!("written: {}", path.display());
     }
+    println!("this run took {:.0} s", start.elapsed().as_secs_f64());
     Ok(())
 }

@@ -1,16 +1,13 @@
 //! Memory that serves again: one slice at a time, whose page was held before.
 
 use crate::goals::{Goals, worst};
-use crate::turns::{Turns, take_turns};
+use crate::turns::{PAIRS, Turns, take_some};
 use slicepool_bench::replay::Gauge;
 use slicepool_bench::subjects::{Pool, Subject};
 use slicepool_bench::{GRANULE, Random};
 use slicepool_core::layout::{self, Properties};
 use slicepool_core::{Allocator, AllocatorOptions, PoolOptions, Request};
 use std::collections::{BTreeSet, VecDeque};
-
-/// Pairs of one turn.
-const PAIRS: usize = 20_000;
 
 /// Bytes of the largest slice.
 const LARGEST: u64 = 1 << 30;
@@ -26,17 +23,16 @@ fn distinct_sizes(count: usize) -> Vec<u64> {
 }
 
 /// Holds a page for every one of some slices, all of them free.
-fn with_free_pages(pool: &PoolOptions, sizes: impl Iterator<Item = u64>) -> Pool {
-    let mut subject = Pool::of(std::slice::from_ref(pool));
+fn with_free_pages<S: Subject>(mut subject: S, sizes: impl Iterator<Item = u64>) -> S {
     let live: Vec<_> = sizes.map(|bytes| subject.allocate(bytes).expect("there is no limit")).collect();
     live.into_iter().for_each(|slice| subject.free(slice));
     subject
 }
 
-/// Allocates and frees one size after the other, from the start again after the last.
-fn pairs<'a>(mut subject: Pool, sizes: &'a [u64]) -> Turns<'a> {
+/// Allocates and frees one size after the other, from the start again after the last. So many of them differ.
+fn pairs<'a, S: Subject + 'a>(mut subject: S, sizes: &'a [u64], distinct: usize) -> Turns<'a> {
     let mut sizes = sizes.iter().cycle();
-    Turns::new(PAIRS, move |pairs| {
+    Turns::new(PAIRS, distinct, move |pairs| {
         for &bytes in sizes.by_ref().take(pairs) {
             let slice = subject.allocate(bytes).expect("there is no limit");
             subject.free(slice);
@@ -52,53 +48,92 @@ fn kinds() -> [PoolOptions; 3] {
     ]
 }
 
+fn pool(kind: &PoolOptions) -> Pool {
+    Pool::of(std::slice::from_ref(kind))
+}
+
+/// The pool of a peer that does what the direct one does.
+#[cfg(feature = "heavy")]
+fn peer<'a>(sizes: &[u64], order: &'a [u64]) -> Option<Turns<'a>> {
+    use slicepool_bench::peers::cubecl::{Cubecl, Direct};
+    Some(pairs(with_free_pages(Cubecl::<Direct>::new(0, 0), sizes.iter().copied()), order, sizes.len()))
+}
+
+#[cfg(not(feature = "heavy"))]
+fn peer<'a>(_: &[u64], _: &'a [u64]) -> Option<Turns<'a>> {
+    None
+}
+
 /// Cost against the number of different sizes.
 pub fn speed(goals: &mut Goals) {
-    println!("\nns per pair (allocate one, free it) of random sizes, and ratio to one size");
-    println!("{:>9}  {:>16} {:>16} {:>16}", "sizes", "direct", "exclusive", "sliced");
-    let mut first = None;
-    for count in [1, 16, 128, 1_024, 8_192, 10_000] {
+    println!(
+        "\nns per pair (allocate one, free it) of random sizes, and ratio to one size; of the peer, ratio to direct"
+    );
+    let names = ["direct", "exclusive", "sliced", "cubecl, direct"];
+    println!("{:>9}  {}", "sizes", names.map(|name| format!("{name:>20}")).join(" "));
+    let counts = [1, 16, 128, 1_024, 8_192, 10_000];
+    let work = counts.map(|count| {
         let sizes = distinct_sizes(count);
         let mut random = Random::new(7);
         let order: Vec<_> = (0..1 << 16).map(|_| sizes[random.below(count as u64) as usize]).collect();
-        let times = take_turns(kinds().map(|pool| pairs(with_free_pages(&pool, sizes.iter().copied()), &order)));
-        print_row(&count.to_string(), times, *first.get_or_insert(times));
-        if count == 10_000 {
-            goals.at_most("direct, ns of a pair with 10,000 sizes", times[0], 30.0);
+        (sizes, order)
+    });
+    let mut subjects = Vec::new();
+    for (sizes, order) in &work {
+        let own =
+            kinds().map(|kind| Some(pairs(with_free_pages(pool(&kind), sizes.iter().copied()), order, sizes.len())));
+        subjects.extend(own);
+        subjects.push(peer(sizes, order));
+    }
+    let times = take_some(subjects);
+    let rows: Vec<_> = times.chunks(names.len()).collect();
+    for (count, row) in counts.iter().zip(&rows) {
+        let mut cells = Vec::new();
+        for (column, name) in names.iter().enumerate() {
+            // What slicepool is compared with is itself, with one size; a peer with slicepool.
+            let (to, figure) =
+                if column < 3 { (&rows[0][column], "pair, to one size") } else { (&row[0], "pair, to direct") };
+            let cell = row[column].as_ref().zip(to.as_ref()).map(|(times, to)| {
+                let workload = format!("reuse, {count} sizes");
+                goals.results().add_quartiles(&workload, name, "pair, CPU time", "ns", times.ns());
+                goals.results().add_quartiles(&workload, name, figure, "", times.to(to));
+                times.beside(to)
+            });
+            cells.push(format!("{:>20}", cell.unwrap_or("-".into())));
         }
+        println!("{count:>9}  {}", cells.join(" "));
+    }
+    if let Some(direct) = rows.last().and_then(|row| row[0].as_ref()) {
+        goals.at_most("direct, ns of a pair with 10,000 sizes", direct.ns(), 30.0);
     }
 }
 
 /// Cost against the number of pages that are free besides.
 pub fn free_pages(goals: &mut Goals) {
     println!("\nns per pair of one size, by free pages besides, and ratio to none");
-    println!("{:>20}  {:>16} {:>16}", "free pages", "direct", "exclusive");
+    println!("{:>22}  {:>20} {:>20}", "free pages", "direct", "exclusive");
     let hot = [LARGEST / 2];
-    let none = row_of_free(&hot, &[]);
-    print_row("none", none, none);
-    let mut ratios = Vec::new();
+    let mut besides = vec![("none".to_string(), Vec::new())];
     for count in [10, 1_000, 100_000] {
-        for (name, besides) in [("other sizes", distinct_sizes(count)), ("the same", vec![hot[0]; count])] {
-            let row = row_of_free(&hot, &besides);
-            print_row(&format!("{count} of {name}"), row, none);
-            ratios.push(row[0] / none[0]);
+        besides.push((format!("{count} of other sizes"), distinct_sizes(count)));
+        besides.push((format!("{count} of the same"), vec![hot[0]; count]));
+    }
+    let [direct, exclusive, _] = kinds();
+    let start = |kind: &PoolOptions, sizes: &[u64]| {
+        Some(pairs(with_free_pages(pool(kind), hot.iter().chain(sizes).copied()), &hot, 1))
+    };
+    let subjects = besides.iter().flat_map(|(_, sizes)| [start(&direct, sizes), start(&exclusive, sizes)]);
+    let times: Vec<_> = take_some(subjects.collect()).into_iter().flatten().collect();
+    let (first, mut ratios) = (&times[..2], Vec::new());
+    for ((name, _), row) in besides.iter().zip(times.chunks(2)) {
+        println!("{name:>22}  {:>20} {:>20}", row[0].beside(&first[0]), row[1].beside(&first[1]));
+        for (kind, (times, to)) in ["direct", "exclusive"].into_iter().zip(row.iter().zip(first)) {
+            let workload = format!("reuse, free pages besides: {name}");
+            goals.results().add_quartiles(&workload, kind, "pair, to none", "", times.to(to));
         }
+        ratios.push(row[0].to(&first[0]));
     }
     goals.at_most("direct, many free pages to none", worst(ratios), 1.3);
-}
-
-fn row_of_free(hot: &[u64], besides: &[u64]) -> [f64; 2] {
-    let [direct, exclusive, _] = kinds();
-    take_turns([direct, exclusive].map(|pool| pairs(with_free_pages(&pool, hot.iter().chain(besides).copied()), hot)))
-}
-
-fn print_row<const N: usize>(name: &str, row: [f64; N], first: [f64; N]) {
-    let width = if N == 2 { 20 } else { 9 };
-    print!("{name:>width$} ");
-    for (ns, first) in row.iter().zip(first) {
-        print!(" {:>16}", format!("{ns:.1} ({:.2})", ns / first));
-    }
-    println!();
 }
 
 /// Whether anything grows while a program does the same for ever.

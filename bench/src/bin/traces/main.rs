@@ -9,7 +9,7 @@ use slicepool_bench::plot::{self, BarRow};
 use slicepool_bench::replay::Cost;
 use slicepool_bench::results::{Folders, Results};
 use slicepool_bench::traces::{self, Trace};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{fs, io};
 
 const MIB: u64 = 1 << 20;
@@ -45,7 +45,7 @@ impl Row {
 }
 
 fn main() -> io::Result<()> {
-    let folders = Folders::from_arguments();
+    let (start, folders) = (Instant::now(), Folders::from_arguments());
     let mut all = traces::recorded().unwrap_or_else(|reason| {
         println!("SKIPPED the recorded traces: {reason}");
         Vec::new()
@@ -63,6 +63,7 @@ fn main() -> io::Result<()> {
         fs::write(&path, plot(&rows))?;
         println!("written: {}", path.display());
     }
+    println!("this run took {:.0} s", start.elapsed().as_secs_f64());
     Ok(())
 }
 
