@@ -9,7 +9,7 @@ BUILD := target/capi/$(if $(RUST_TARGET),$(RUST_TARGET)/)release
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 DEMO := target/demo
 
-.PHONY: all install uninstall demo test loom bench bench-all instructions bench-traces bless check canaries clean firmware firmware-size test-cuda
+.PHONY: all install uninstall demo test loom shuttle proof fuzz soak miri sanitize coverage mutants bench bench-all instructions bench-traces bless check canaries clean firmware firmware-size test-cuda
 
 all: $(BUILD)/libslicepool.a
 
@@ -66,6 +66,24 @@ test-cuda:
 # Models of the buffer pools: what several threads do at once, in every order.
 loom:
 	RUSTFLAGS="--cfg loom" $(CARGO) test -p slicepool-core --lib --target-dir target/loom models
+
+# Scenarios with more threads, in orders drawn at random.
+shuttle:
+	RUSTFLAGS="--cfg shuttle" $(CARGO) test -p slicepool-core --lib --target-dir target/shuttle scenarios
+
+# Everything that takes too long for every change, and a table of it. PROOF_SCALE=100 tries it.
+proof:
+	tests/proof.sh
+
+# Inputs that are made up, under AddressSanitizer: make fuzz SECONDS=60.
+SECONDS ?= 60
+fuzz:
+	tests/fuzz.sh $(SECONDS)
+
+# Threads at work for long; undefined behaviour; the C programs with sanitizers in the library, too; lines that no test runs;
+# changes that no test notices. Each says what to install.
+soak miri sanitize coverage mutants:
+	tests/$@.sh
 
 # One table of ratios to what people use today, from one run. Needs a C++ compiler for one of the peers.
 bench: $(BUILD)/libslicepool.a

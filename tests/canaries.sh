@@ -15,6 +15,7 @@ export SLICEPOOL_MODEL_OPS=${SLICEPOOL_MODEL_OPS:-400000}
 export RUST_BACKTRACE=0
 # How a canary is noticed is of no interest.
 export SLICEPOOL_MODEL_SHRINK=0
+export SLICEPOOL_SOAK_OPS=1000000
 mkdir -p "$CARGO_TARGET_DIR" || exit 1
 # A wrapper gives the flag to this workspace only: dependencies are built as ever.
 RUSTC_WORKSPACE_WRAPPER=$CARGO_TARGET_DIR/rustc-canary
@@ -86,7 +87,7 @@ canary | model)
 esac
 
 # Without a fault, everything passes.
-for test in exhaustive injection memory::granularity memory::blocks memory::types memory::mapping limits::growth_flags \
+for test in exhaustive injection soak memory::granularity memory::blocks memory::types memory::mapping limits::growth_flags \
     books::labels books::events buffers::caches buffers::exhaustion buffers::memory; do
     if ! run none "$test"; then
         echo "$test fails without any fault (see $log)"
@@ -136,7 +137,7 @@ canary ask_for_ever model
 # A request is refused although pages that hold nothing could make room for it.
 canary keep_idle_when_short model
 # What has been given back counts towards the limits.
-canary budget_leak model injection
+canary budget_leak model injection soak
 # Linear and optimal resources share pages.
 canary kinds_share_pages memory::granularity
 # Blocks that have gone count for how large the next one is.
@@ -152,7 +153,7 @@ canary events_out_of_order books::events
 # A page goes back without being unmapped.
 canary returned_while_mapped memory::mapping
 # Buffers that a cache gives back together are lost.
-canary buffer_lost buffers::caches
+canary buffer_lost buffers::caches soak
 # A cache keeps one buffer more than it may.
 canary buffer_cache_grows buffers::caches
 # A class whose buffers are in caches says so, and leaves them there.

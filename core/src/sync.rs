@@ -17,6 +17,12 @@ pub(crate) use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 #[cfg(feature = "portable-atomic")]
 pub(crate) use portable_atomic::{AtomicPtr, AtomicU32, Ordering};
 
+/// Locks that models know.
+#[cfg(loom)]
+use loom::sync as modelled;
+#[cfg(shuttle)]
+use shuttle::sync as modelled;
+
 /// Numbers that rise, each handed out once; of 32 bits where there are no atomic numbers of 64.
 pub(crate) struct Sequence(Counter);
 
@@ -161,8 +167,8 @@ impl LockKind {
 pub(crate) struct Lock<T> {
     gate: Gate,
     /// In models, whose locks have to be known to them.
-    #[cfg(loom)]
-    modelled: loom::sync::Mutex<()>,
+    #[cfg(any(loom, shuttle))]
+    modelled: modelled::Mutex<()>,
     value: OwnLine<UnsafeCell<T>>,
 }
 
@@ -243,7 +249,7 @@ impl Gate {
     }
 
     /// [`Gate::enter`] off the hot paths, of which there are many.
-    #[cfg(not(loom))]
+    #[cfg(not(any(loom, shuttle)))]
     #[inline(never)]
     fn enter_elsewhere(&self) {
         self.enter();
@@ -263,19 +269,19 @@ impl Gate {
 /// Access to a locked value. `HOT`: entering and leaving are part of the code that does so.
 pub(crate) struct Guard<'a, T, const HOT: bool = false>(
     &'a Lock<T>,
-    #[cfg(loom)]
+    #[cfg(any(loom, shuttle))]
     #[allow(dead_code, reason = "gives up the modelled lock when it is dropped")]
-    loom::sync::MutexGuard<'a, ()>,
+    modelled::MutexGuard<'a, ()>,
 );
 
 impl<T> Lock<T> {
-    #[cfg(loom)]
+    #[cfg(any(loom, shuttle))]
     pub(crate) fn new(kind: LockKind, value: T) -> Self {
         let gate = Gate { word: spin::mutex::SpinMutex::new(()), waiting: AtomicU32::new(0), kind };
-        Self { gate, modelled: loom::sync::Mutex::new(()), value: OwnLine(UnsafeCell::new(value)) }
+        Self { gate, modelled: modelled::Mutex::new(()), value: OwnLine(UnsafeCell::new(value)) }
     }
 
-    #[cfg(not(loom))]
+    #[cfg(not(any(loom, shuttle)))]
     pub(crate) const fn new(kind: LockKind, value: T) -> Self {
         let gate = Gate { word: spin::mutex::SpinMutex::new(()), waiting: AtomicU32::new(0), kind };
         Self { gate, value: OwnLine(UnsafeCell::new(value)) }
@@ -298,16 +304,16 @@ impl<T> Lock<T> {
 
     #[inline(always)]
     pub(crate) fn lock(&self) -> Guard<'_, T> {
-        #[cfg(loom)]
+        #[cfg(any(loom, shuttle))]
         return self.lock_modelled();
-        #[cfg(not(loom))]
+        #[cfg(not(any(loom, shuttle)))]
         {
             self.gate.enter_elsewhere();
             Guard(self)
         }
     }
 
-    #[cfg(loom)]
+    #[cfg(any(loom, shuttle))]
     fn lock_modelled<const HOT: bool>(&self) -> Guard<'_, T, HOT> {
         let guard = self.modelled.lock().unwrap();
         // Nobody else can be inside.
@@ -318,9 +324,9 @@ impl<T> Lock<T> {
     /// [`Lock::lock`] for the few places where a call is too much.
     #[inline(always)]
     pub(crate) fn lock_hot(&self) -> Guard<'_, T, true> {
-        #[cfg(loom)]
+        #[cfg(any(loom, shuttle))]
         return self.lock_modelled();
-        #[cfg(not(loom))]
+        #[cfg(not(any(loom, shuttle)))]
         {
             self.gate.enter();
             Guard(self)

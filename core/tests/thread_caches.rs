@@ -2,7 +2,7 @@
 
 use slicepool_core::{
     AllocatorOptions, BufferClassStatistics, BufferPool, BufferPoolConfig, Device, DeviceError, DeviceMemory, Error,
-    HostDevice, PageRequest, PooledBuffer, flush_thread_caches,
+    FillRequest, HostDevice, PageRequest, Point, PooledBuffer, flush_thread_caches,
 };
 use std::cell::RefCell;
 use std::num::{NonZeroU32, NonZeroUsize};
@@ -49,7 +49,7 @@ fn pool(limit: u32) -> (BufferPool<Counted>, Counted) {
     pool_of(config(limit))
 }
 
-fn figures(pool: &BufferPool<Counted>) -> BufferClassStatistics {
+fn figures<D: Device>(pool: &BufferPool<D>) -> BufferClassStatistics {
     pool.class_statistics(0).unwrap()
 }
 
@@ -243,6 +243,45 @@ fn callbacks_may_use_pools_and_flush_caches() {
     drop(outer);
     drop(inner);
     assert_eq!((device.pages(), inner_device.pages()), (0, 0));
+}
+
+/// Memory that the CPU does not see, and a device that fills none: it ends the thread's caches instead.
+struct Unseen(Counted);
+
+impl Device for Unseen {
+    fn allocate(&self, _: &PageRequest) -> Result<DeviceMemory, DeviceError> {
+        self.0.0.fetch_add(1, Ordering::SeqCst);
+        Ok(DeviceMemory::new(1))
+    }
+
+    fn deallocate(&self, _: &DeviceMemory) -> Result<(), DeviceError> {
+        self.0.0.fetch_sub(1, Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn can_fill(&self) -> bool {
+        true
+    }
+
+    fn fill(&self, _: &FillRequest) -> Result<Option<Point>, DeviceError> {
+        flush_thread_caches();
+        Err(DeviceError::Failed(-5))
+    }
+}
+
+#[test]
+fn a_buffer_that_is_not_filled_goes_to_its_class_although_the_threads_cache_has_ended() {
+    let device = Counted::default();
+    let pool = BufferPool::with_device(Unseen(device.clone()), config(8), AllocatorOptions::default()).unwrap();
+    let pool = pool.with_thread_caches();
+    for _ in 0..3 {
+        assert!(matches!(pool.take(SIZE, false, true), Err(Error::DeviceFailed { code: -5, .. })));
+        let class = figures(&pool);
+        assert_eq!((class.in_use, class.cached, class.free, pool.check()), (0, 0, class.created, Ok(())));
+    }
+    drop(pool);
+    flush_thread_caches();
+    assert_eq!(device.pages(), 0);
 }
 
 #[test]

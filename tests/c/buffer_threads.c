@@ -307,7 +307,8 @@ static void buffers_of_four_threads_never_overlap(void) {
 }
 
 static void close_soon(struct crowd *crowd) {
-  usleep((useconds_t)(crowd->seed * 37 % 900));
+  /* The threads draw theirs from it at the same time. */
+  usleep((useconds_t)(__atomic_load_n(&crowd->seed, __ATOMIC_RELAXED) * 37 % 900));
   OK(slicepool_buffer_pool_close(crowd->pool));
 }
 

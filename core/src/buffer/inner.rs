@@ -100,6 +100,14 @@ pub(super) enum Fallback {
     Any,
 }
 
+/// What a cache consists of, for as long as the device is not called: a callback may end the calling thread's own cache. So
+/// functions that may call it are handed a pointer, and no reference outlives its use.
+#[inline(always)]
+fn seen(cache: &Option<NonNull<Node>>) -> Option<&Node> {
+    // SAFETY: the caller has the cache, or it is its thread's, and what could end that has not been called yet.
+    cache.as_ref().map(|node| unsafe { node.as_ref() })
+}
+
 impl<D: Device> Inner<D> {
     #[cold]
     pub(super) fn try_new(device: D, config: BufferPoolConfig, mut options: AllocatorOptions) -> Result<Self, Error> {
@@ -171,11 +179,11 @@ impl<D: Device> Inner<D> {
     #[inline]
     pub(super) fn take(
         &self,
-        cache: Option<&Node>,
+        cache: Option<NonNull<Node>>,
         size: usize,
         fallback: Fallback,
     ) -> Result<Option<NonNull<Slot>>, Error> {
-        match self.front.take(cache, size) {
+        match self.front.take(seen(&cache), size) {
             Some(slot) => Ok(Some(slot)),
             None => self.take_slowly(cache, size, fallback),
         }
@@ -184,14 +192,13 @@ impl<D: Device> Inner<D> {
     #[inline(never)]
     pub(super) fn take_slowly(
         &self,
-        cache: Option<&Node>,
+        cache: Option<NonNull<Node>>,
         size: usize,
         fallback: Fallback,
     ) -> Result<Option<NonNull<Slot>>, Error> {
-        if let Some(node) = cache {
-            if node.epoch.get() != self.epoch.load(Ordering::Relaxed) {
-                self.returned(self.catch_up(node));
-            }
+        let late = seen(&cache).filter(|node| node.epoch.get() != self.epoch.load(Ordering::Relaxed));
+        if let Some(returned) = late.map(|node| self.catch_up(node)) {
+            self.returned(returned);
         }
         if size < self.small {
             if size == 0 {
@@ -209,7 +216,7 @@ impl<D: Device> Inner<D> {
         }
     }
 
-    pub(super) fn take_from_class(&self, cache: Option<&Node>, size: usize) -> Result<&Slot, Error> {
+    pub(super) fn take_from_class(&self, cache: Option<NonNull<Node>>, size: usize) -> Result<&Slot, Error> {
         // If the pool is closed, catching up may have called the device, and that may have ended a thread's cache.
         self.check_open()?;
         let index = self.class_index(size);
@@ -218,8 +225,8 @@ impl<D: Device> Inner<D> {
             let limit = self.config.max_size().get() as u64;
             return Err(Error::Oversized { size: size as u64, limit });
         };
-        let home = cache.map_or_else(home_of_stack, |node| node.home);
-        let free = match cache {
+        let home = seen(&cache).map_or_else(home_of_stack, |node| node.home);
+        let free = match seen(&cache) {
             Some(node) => {
                 // SAFETY: the class has a list.
                 let entry = unsafe { node.entry(index) };
@@ -295,18 +302,18 @@ impl<D: Device> Inner<D> {
     /// Takes back a buffer from whoever owns it. As [`Class::put`].
     #[inline(always)]
     #[must_use]
-    pub(super) fn put_back(&self, cache: Option<&Node>, slot: &Slot) -> u32 {
+    pub(super) fn put_back(&self, cache: Option<NonNull<Node>>, slot: &Slot) -> u32 {
         match self.class_of(slot) {
-            Some(class) => self.front.put(cache, class, slot),
+            Some(class) => self.front.put(seen(&cache), class, slot),
             None => self.put_untracked_back(cache, slot),
         }
     }
 
     /// As [`Class::put`].
     #[cold]
-    pub(super) fn put_untracked_back(&self, cache: Option<&Node>, slot: &Slot) -> u32 {
+    pub(super) fn put_untracked_back(&self, cache: Option<NonNull<Node>>, slot: &Slot) -> u32 {
         let mut returned = 0;
-        if let Some(node) = cache.filter(|node| node.epoch.get() != self.epoch.load(Ordering::Relaxed)) {
+        if let Some(node) = seen(&cache).filter(|node| node.epoch.get() != self.epoch.load(Ordering::Relaxed)) {
             returned = self.catch_up(node);
         }
         // The entry keeps the pool alive meanwhile. A device that refuses keeps its page, which is asked for again later.
@@ -317,8 +324,8 @@ impl<D: Device> Inner<D> {
 
     /// Takes back a buffer by its handle.
     #[inline(always)]
-    pub(super) fn release(&self, cache: Option<&Node>, id: BufferId) -> Result<(), Error> {
-        match self.front.release(cache, id) {
+    pub(super) fn release(&self, cache: Option<NonNull<Node>>, id: BufferId) -> Result<(), Error> {
+        match self.front.release(seen(&cache), id) {
             Some(Ok(returned)) => {
                 self.returned(returned);
                 Ok(())
@@ -329,7 +336,7 @@ impl<D: Device> Inner<D> {
     }
 
     #[cold]
-    fn release_other(&self, cache: Option<&Node>, id: BufferId) -> Result<(), Error> {
+    fn release_other(&self, cache: Option<NonNull<Node>>, id: BufferId) -> Result<(), Error> {
         let slot = self.claim(id)?;
         // SAFETY: just claimed.
         self.returned(self.put_back(cache, unsafe { slot.as_ref() }));
@@ -356,7 +363,7 @@ impl<D: Device> Inner<D> {
     #[inline]
     pub(super) fn take_raw(
         &self,
-        cache: Option<&Node>,
+        cache: Option<NonNull<Node>>,
         size: usize,
         untracked: bool,
         zeroed: bool,
@@ -367,7 +374,8 @@ impl<D: Device> Inner<D> {
         let slot = unsafe { slot.as_ref() };
         if zeroed {
             if let Err(error) = self.zero(slot, size) {
-                self.returned(self.put_back(cache, slot));
+                // The device may have been called.
+                self.returned(self.put_back(None, slot));
                 return Err(error);
             }
         }

@@ -22,6 +22,8 @@ mod inner;
 #[cfg(all(test, loom))]
 mod models;
 mod pooled;
+#[cfg(all(test, shuttle))]
+mod scenarios;
 mod slot;
 mod statistics;
 mod stripe;
@@ -49,12 +51,15 @@ use core::ptr::NonNull;
 use inner::{Fallback, Inner};
 use sync::Ordering;
 
-/// What is modelled: every order of these is tried by the models under `--cfg loom`.
+/// What is modelled: every order of these is tried by the models under `--cfg loom`,
+/// and many by the scenarios under `--cfg shuttle`.
 mod sync {
-    #[cfg(not(loom))]
+    #[cfg(not(any(loom, shuttle)))]
     pub(super) use crate::sync::{AtomicPtr, AtomicU32, Ordering};
     #[cfg(loom)]
     pub(super) use loom::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+    #[cfg(shuttle)]
+    pub(super) use shuttle::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 }
 
 /// Why a pool was not created.
@@ -226,9 +231,8 @@ impl<D: Device> BufferPool<D> {
 
     /// The calling thread's own cache.
     #[inline(always)]
-    fn thread_cache(&self) -> Option<&Node> {
-        // SAFETY: a thread's cache lives until the thread drops it, which happens in no function of this pool that uses it.
-        Inner::thread_cache(self.inner).map(|node| unsafe { node.as_ref() })
+    fn thread_cache(&self) -> Option<NonNull<Node>> {
+        Inner::thread_cache(self.inner)
     }
 
     /// The same pool with a cache for every thread that uses it, of which nobody has to think: what a thread drops is what
@@ -447,7 +451,7 @@ impl<D: Device> BufferCache<D> {
     /// As [`BufferPool::try_alloc`].
     #[inline]
     pub fn try_alloc(&mut self, size: usize) -> Result<PooledBuffer<D>, Error> {
-        let taken = self.inner().take(Some(self.node()), size, Fallback::Small)?;
+        let taken = self.inner().take(Some(self.node), size, Fallback::Small)?;
         Ok(PooledBuffer::new(self.inner, taken))
     }
 
@@ -457,7 +461,7 @@ impl<D: Device> BufferCache<D> {
     /// As [`BufferPool::alloc`].
     #[inline]
     pub fn alloc(&mut self, size: usize) -> Result<PooledBuffer<D>, Error> {
-        let taken = self.inner().take(Some(self.node()), size, Fallback::Any)?;
+        let taken = self.inner().take(Some(self.node), size, Fallback::Any)?;
         Ok(PooledBuffer::new(self.inner, taken))
     }
 
@@ -483,7 +487,7 @@ impl<D: Device> BufferCache<D> {
     /// As [`BufferPool::take`].
     #[inline]
     pub fn take(&mut self, size: usize, untracked: bool, zeroed: bool) -> Result<RawBuffer, Error> {
-        self.inner().take_raw(Some(self.node()), size, untracked, zeroed)
+        self.inner().take_raw(Some(self.node), size, untracked, zeroed)
     }
 
     /// Takes a buffer back into the cache. One of another pool goes there.
@@ -492,7 +496,7 @@ impl<D: Device> BufferCache<D> {
         if buffer.is_of(self.inner) {
             if let Some(slot) = buffer.into_slot() {
                 // SAFETY: slots live as long as the pool.
-                self.inner().returned(self.inner().put_back(Some(self.node()), unsafe { slot.as_ref() }));
+                self.inner().returned(self.inner().put_back(Some(self.node), unsafe { slot.as_ref() }));
             }
         }
     }
@@ -503,7 +507,7 @@ impl<D: Device> BufferCache<D> {
     /// As [`BufferPool::release`].
     #[inline]
     pub fn release_raw(&mut self, id: BufferId) -> Result<(), Error> {
-        self.inner().release(Some(self.node()), id)
+        self.inner().release(Some(self.node), id)
     }
 
     /// Gives back all buffers that the cache holds.

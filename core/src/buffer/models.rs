@@ -70,7 +70,8 @@ fn spawn<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> thread:
 
 fn model(preemptions: usize, run: impl Fn() + Sync + Send + Copy + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(preemptions);
+    // LOOM_MAX_PREEMPTIONS asks for more.
+    builder.preemption_bound = builder.preemption_bound.or(Some(preemptions));
     let runs = Arc::new(AtomicI32::new(0));
     let counted = runs.clone();
     builder.check(move || {

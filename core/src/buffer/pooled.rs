@@ -210,8 +210,7 @@ impl<D: Device> Drop for PooledBuffer<D> {
         // SAFETY: the buffer keeps the pool alive until it is put back. If that was an open pool, nothing of it is touched
         // afterwards; if not, the reference that comes with the buffer keeps it alive until that is given up.
         unsafe {
-            let cache = Inner::thread_cache(self.inner);
-            let returned = self.inner.as_ref().put_back(cache.as_ref().map(|node| node.as_ref()), slot.as_ref());
+            let returned = self.inner.as_ref().put_back(Inner::thread_cache(self.inner), slot.as_ref());
             if returned != 0 {
                 Inner::give_up(self.inner, returned);
             }

@@ -80,6 +80,7 @@ impl World {
             assert_eq!((figures.in_use as usize, figures.exhausted), (out, 0), "{figures:?}");
             assert_eq!(figures.created, figures.in_use + figures.cached + figures.free, "{figures:?}");
         }
+        assert_eq!(pool.statistics().metadata, self.host.bytes());
         self.host.assert_used_rightly();
     }
 

@@ -67,7 +67,7 @@ fn what_four_threads_hold_is_flat_after_the_warm_up() {
         let tenth = period * TENTHS / periods;
         slice_world.check(&allocator, &slice_workers);
         buffer_world.check(&pool, &buffer_workers);
-        flat.note(tenth, &slice_world.figures(&allocator));
+        flat.note(tenth, &slice_world.figures());
         flat.note(tenth, &buffer_world.figures(&pool, &buffer_workers));
         if (period + 1) * TENTHS / periods != tenth {
             slice_world.drain(&allocator, &mut slice_workers);
