@@ -26,7 +26,8 @@
 //! - A page that holds nothing is all edge until its owner takes it into use again ([`Slicer::use_page`]) or removes it.
 //!   So pages in use are filled first, and a page is cut in the same way each time. Where pages have different sizes,
 //!   such edges are in lists of their own by size class.
-//! - Node 0 is nobody's: writes to it are harmless, which spares the hot paths their special cases.
+//! - Node 0 is nobody's: of size 0 and in no list, so that looking at it is harmless, which spares the hot paths their special
+//!   cases.
 //!
 //! Pages that each hold one slice are not cut at all: their one node is a slice or a hole ([`whole`]).
 

@@ -180,7 +180,8 @@ pub(crate) const fn number_of(place: u32) -> u32 {
     place >> PLACE_BITS
 }
 
-/// All nodes of a pool. Node 0 is the sentinel that stands for "none": never a hole, of size 0, safe to write to.
+/// All nodes of a pool. Node 0 is the sentinel that stands for "none": never a hole, of size 0, in no list
+/// (`link_a` and `link_b` stay 0); who writes to its neighbours does no harm.
 pub(crate) struct Nodes {
     nodes: Chunked<Node>,
     /// Head of the list of unused nodes, last in first out; 0 = empty.
