@@ -30,6 +30,11 @@ pub struct Range {
 }
 
 impl Pool {
+    /// Host bytes of what finds free pages by their size.
+    fn index_bytes(&self) -> u64 {
+        self.by_size.bytes() + self.by_size.iter().map(|index| index.bytes()).sum::<u64>()
+    }
+
     /// The range of a slot, `None` if the slot is neither slice nor free memory.
     #[cold]
     pub(crate) fn range(&self, pool: u32, slot: u32, node: &Node) -> Option<Range> {
@@ -83,7 +88,7 @@ impl Pool {
             in_use_peak: self.in_use_peak,
             largest_allocation: self.largest_allocation,
             largest_free_bound: self.largest_bound(),
-            metadata: self.slicer.bytes() + self.pages.bytes() + self.by_size.bytes() + self.label_bytes(),
+            metadata: self.slicer.bytes() + self.pages.bytes() + self.index_bytes() + self.label_bytes(),
             device_allocations: self.device_allocations,
             device_deallocations: self.device_deallocations,
             slices: self.slicer.live(),
@@ -111,7 +116,7 @@ impl Pool {
             Kind::Exclusive(_) => self.slicer.check_whole(pages, true)?,
             Kind::Direct(_) => {
                 self.slicer.check_whole(pages, false)?;
-                self.by_size.check(&self.slicer, self.pages.idle_count())?;
+                self.by_size[0].check(&self.slicer, self.pages.idle_count())?;
             }
         }
         self.pages.check()?;

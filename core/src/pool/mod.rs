@@ -66,8 +66,8 @@ pub(crate) struct Pool {
     device_allocations: u64,
     device_deallocations: u64,
     refusals: Refusals,
-    /// Free pages of a direct pool by their size.
-    by_size: SizeIndex,
+    /// Free pages by their size: one, in a direct pool.
+    by_size: Array<SizeIndex>,
     /// What the program has attached to slices, if it ever has.
     labels: Option<Array<Labels>>,
 }
@@ -99,6 +99,7 @@ impl Metadata {
 
 impl Pool {
     pub(crate) fn try_new(memory: HostMemory, rules: Rules, tag: u16) -> Result<Self, Error> {
+        let indices = u32::from(matches!(rules.kind, Kind::Direct(_)));
         Ok(Self {
             slicer: Slicer::try_new(memory, rules.largest_range(), rules.page_kind(), tag)?,
             pages: Pages::new(memory, rules.dealloc_period, rules.once, rules.takes_lowest_idle()),
@@ -114,7 +115,7 @@ impl Pool {
             device_allocations: 0,
             device_deallocations: 0,
             refusals: Refusals::new(),
-            by_size: SizeIndex::new(),
+            by_size: Array::try_new(memory, indices, |_| Ok(SizeIndex::new()))?,
             labels: None,
         })
     }
@@ -125,6 +126,7 @@ impl Pool {
         // A record more is promised before it is known that there is no page.
         Pages::add_needs(pages.saturating_add(1), needs)?;
         if let Kind::Direct(_) = rules.kind {
+            needs.add::<SizeIndex>(1);
             SizeIndex::add_needs(pages.saturating_add(1), needs);
         }
         Ok(())
@@ -391,8 +393,8 @@ impl Pool {
             return Ok(Some(Metadata::Page(self.pages.plan()?)));
         }
         match &self.rules.kind {
-            Kind::Direct(direct) if !self.by_size.has_room(self.pages.count() + self.growing + 1) => {
-                return Ok(Some(Metadata::Sizes(self.by_size.plan()?, direct.part)));
+            Kind::Direct(direct) if !self.by_size[0].has_room(self.pages.count() + self.growing + 1) => {
+                return Ok(Some(Metadata::Sizes(self.by_size[0].plan()?, direct.part)));
             }
             _ => {}
         }
@@ -406,7 +408,7 @@ impl Pool {
             MetadataChunk::Node(chunk) => self.slicer.install(chunk).map(MetadataChunk::Node),
             MetadataChunk::Page(chunk) => self.pages.install_chunk(chunk).map(MetadataChunk::Page),
             MetadataChunk::Sizes(segment, part) => {
-                self.by_size.install(segment).map(|segment| MetadataChunk::Sizes(segment, part))
+                self.by_size[0].install(segment).map(|segment| MetadataChunk::Sizes(segment, part))
             }
         }
     }
@@ -531,7 +533,7 @@ impl Pool {
         self.pages.add(memory, edge);
         self.note_reserved();
         if let Kind::Direct(_) = self.rules.kind {
-            self.by_size.note_pages(&self.slicer, self.pages.count());
+            self.by_size[0].note_pages(&self.slicer, self.pages.count());
         }
         (index, edge)
     }

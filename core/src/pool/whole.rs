@@ -30,7 +30,7 @@ impl Pool {
             Kind::Direct(_) if self.rules.once => 0,
             Kind::Direct(_) => {
                 let more = u32::from(broken("direct_near_size"));
-                self.by_size.take(&self.slicer, fit.size.saturating_add(more))
+                self.by_size[0].take(&self.slicer, fit.size.saturating_add(more))
             }
             _ => self.take_exclusive(fit, !broken("exclusive_any_page")),
         };
@@ -56,7 +56,7 @@ impl Pool {
     pub(super) fn has_whole(&self, fit: &Fit, close: bool) -> bool {
         match &self.rules.kind {
             Kind::Direct(_) if self.rules.once => false,
-            Kind::Direct(_) => self.by_size.holds(&self.slicer, fit.size),
+            Kind::Direct(_) => self.by_size[0].holds(&self.slicer, fit.size),
             _ => self.find_exclusive(fit, close) != 0,
         }
     }
@@ -158,7 +158,7 @@ impl Pool {
     #[inline(always)]
     fn index_whole(&mut self, hole: u32) {
         match &self.rules.kind {
-            Kind::Direct(_) => self.by_size.insert(&self.slicer, hole, self.slicer.node(hole)),
+            Kind::Direct(_) => self.by_size[0].insert(&self.slicer, hole, self.slicer.node(hole)),
             _ => self.slicer.link_whole(hole),
         }
     }
@@ -167,7 +167,7 @@ impl Pool {
     #[cold]
     pub(super) fn remove_whole(&mut self, hole: u32) {
         match &self.rules.kind {
-            Kind::Direct(_) => self.by_size.remove(&self.slicer, hole),
+            Kind::Direct(_) => self.by_size[0].remove(&self.slicer, hole),
             _ => self.slicer.unlink_whole(hole),
         }
         self.slicer.remove_whole(hole);
