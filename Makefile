@@ -9,7 +9,7 @@ BUILD := target/capi/$(if $(RUST_TARGET),$(RUST_TARGET)/)release
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 DEMO := target/demo
 
-.PHONY: all install uninstall demo test loom shuttle proof fuzz soak miri sanitize coverage mutants bench bench-all instructions bench-traces bless check canaries clean firmware firmware-size test-cuda
+.PHONY: all install uninstall demo test loom shuttle proof fuzz fuzz-corpus soak miri sanitize coverage mutants bench bench-all instructions bench-traces bless check canaries clean firmware firmware-size test-cuda
 
 all: $(BUILD)/libslicepool.a
 
@@ -75,10 +75,12 @@ shuttle:
 proof:
 	tests/proof.sh
 
-# Inputs that are made up, under AddressSanitizer: make fuzz SECONDS=60.
+# Programs made of bytes, under AddressSanitizer: make fuzz SECONDS=60. The corpus alone, and some that are drawn, on stable.
 SECONDS ?= 60
 fuzz:
 	tests/fuzz.sh $(SECONDS)
+fuzz-corpus:
+	cd fuzz && $(CARGO) test -q
 
 # Threads at work for long; undefined behaviour; the C programs with sanitizers in the library, too; lines that no test runs;
 # changes that no test notices. Each says what to install.

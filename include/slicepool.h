@@ -3335,8 +3335,8 @@ slicepool_result slicepool_buffer_cache_destroy(struct slicepool_buffer_cache *c
 
 /**
  * The bytes asked for are zero; what is behind them is not looked at. Where the CPU sees the memory it is filled by
- * the CPU, otherwise by the device's callback `fill`, which gets a size that is a multiple of 4, and must be done when
- * it returns.
+ * the CPU, otherwise by the device's callback `fill`, which gets a size that is a multiple of 4 (but for buffers of 1 and
+ * 2 bytes), and must be done when it returns.
  */
 #define SLICEPOOL_BUFFER_ZERO 1
 
@@ -3385,6 +3385,7 @@ typedef struct slicepool_buffer {
  *         of another pool); and where a buffer has to be created or SLICEPOOL_BUFFER_UNTRACKED leads to the device,
  *         SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY, SLICEPOOL_ERROR_DEVICE_FAILED, SLICEPOOL_ERROR_BUDGET_EXCEEDED,
  *         SLICEPOOL_ERROR_PAGE_COUNT_EXCEEDED, SLICEPOOL_ERROR_TOO_LARGE, SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY,
+ *         SLICEPOOL_ERROR_POOL_CAPACITY_EXCEEDED (pages that add up to more than 2^64 bytes),
  *         SLICEPOOL_ERROR_TOO_MANY_SLICES, SLICEPOOL_ERROR_BUSY; SLICEPOOL_ERROR_NOT_SUPPORTED for
  *         SLICEPOOL_BUFFER_ZERO if the CPU does not see the memory and the device has no `fill`
  *

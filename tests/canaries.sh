@@ -73,6 +73,26 @@ model() {
     fi
 }
 
+# bytes NAME TEST: demands the same of the programs made of bytes.
+bytes() {
+    log=$CARGO_TARGET_DIR/$1-bytes.log
+    (
+        cd fuzz || exit 1
+        unset RUSTC_WORKSPACE_WRAPPER
+        SLICEPOOL_CANARY=$1 RUSTFLAGS="--cfg slicepool_canary" timeout 300 cargo test -q --test corpus \
+            --target-dir "$CARGO_TARGET_DIR/bytes" "$2"
+    ) >"$log" 2>&1
+    if grep -q 'test result: FAILED' "$log"; then
+        echo "canary $1: noticed by programs made of bytes, $2"
+    elif grep -q 'test result: ok' "$log"; then
+        echo "canary $1: SURVIVED programs made of bytes"
+        return 1
+    else
+        echo "canary $1: the programs made of bytes ended without a verdict (see $log)"
+        return 1
+    fi
+}
+
 # all: the lines of the list below, some at a time.
 all() {
     processors=$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
@@ -80,7 +100,7 @@ all() {
 }
 
 case ${1:-} in
-canary | model)
+canary | model | bytes)
     "$@"
     exit
     ;;
@@ -170,4 +190,10 @@ model buffer_count_late models::a_pool_that_is_closed
 model buffer_epoch_first models::what_a_request
 # A cache comes into being, and does not know that the pool is closed.
 model buffer_epoch_late models::a_cache_that_comes
+# A free range is not joined, a page goes back mapped, a buffer is lost, a name stays, kinds share pages: see above.
+bytes no_coalescing slicer
+bytes returned_while_mapped pools
+bytes buffer_lost buffers
+bytes labels_outlive_slices c_border
+bytes kinds_share_pages config
 END

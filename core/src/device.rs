@@ -58,6 +58,21 @@ impl MemoryType {
         }
     }
 
+    /// Refuses what cannot be. The field's name is that of a config.
+    #[cold]
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let refuse = |field, value| Err(Error::InvalidArgument { field, value });
+        if !self.alignment.is_power_of_two() {
+            return refuse(c"page_alignment", self.alignment);
+        }
+        for (field, value) in [(c"granularity", self.granularity), (c"non_coherent_atom", self.non_coherent_atom)] {
+            if !value.is_power_of_two() || value > 1 << 32 {
+                return refuse(field, value);
+            }
+        }
+        Ok(())
+    }
+
     /// The granule where nothing else is said: a page too small for the usual one is still a page.
     pub(crate) fn usual_granule(&self) -> u64 {
         PoolOptions::DEFAULT_GRANULE.min(1 << self.max_page.max(1).ilog2())
@@ -183,18 +198,10 @@ impl<'a> DeviceLayout<'a> {
             return refuse(c"heaps", self.heaps.len() as u64);
         }
         for memory_type in self.types {
-            let MemoryType { alignment, heap, granularity, non_coherent_atom, .. } = *memory_type;
-            if heap as usize >= self.heaps.len().max(1) {
-                return refuse(c"heap", u64::from(heap));
+            if memory_type.heap as usize >= self.heaps.len().max(1) {
+                return refuse(c"heap", u64::from(memory_type.heap));
             }
-            if !alignment.is_power_of_two() {
-                return refuse(c"page_alignment", alignment);
-            }
-            for (field, value) in [(c"granularity", granularity), (c"non_coherent_atom", non_coherent_atom)] {
-                if !value.is_power_of_two() || value > 1 << 32 {
-                    return refuse(field, value);
-                }
-            }
+            memory_type.check()?;
         }
         Ok(())
     }

@@ -144,7 +144,8 @@ pub fn adaptive(properties: &Properties) -> Result<PoolList, Error> {
 fn adaptive_pools(properties: &Properties) -> Result<[PoolOptions; 2], Error> {
     let limit = properties.largest_page()?;
     let page = align_up(ADAPTIVE_PAGE, properties.alignment).unwrap_or(limit).min(limit);
-    let largest = (256 * MIB).min(limit).min(ADAPTIVE_PAGE.max(properties.heap_size / 8)).max(page);
+    let share = align_down(properties.heap_size / 8, properties.alignment);
+    let largest = (256 * MIB).min(limit).min(ADAPTIVE_PAGE.max(share)).max(page);
     let mut small = PoolOptions::sliced_pages(page, ADAPTIVE_SMALL.min(page), None);
     small.near_page = crate::pool::NearPage::Never;
     Ok([small, PoolOptions::growing_pages(page, largest)]
@@ -242,7 +243,12 @@ pub fn block_pool(sizes: &AllocationSizes, memory: &DeviceLayout<'_>, index: u32
 /// What is known of a memory type.
 fn properties_of(memory: &DeviceLayout<'_>, memory_type: &MemoryType) -> Properties {
     let in_effect = memory.in_effect(memory_type);
-    let properties = Properties::new(in_effect.max_page).with_alignment(in_effect.usual_granule());
+    // What pools of this memory type will have as their granule at least.
+    let mut alignment = in_effect.usual_granule().max(memory_type.non_coherent_atom);
+    if !parts_kinds(memory_type) {
+        alignment = alignment.max(memory_type.granularity);
+    }
+    let properties = Properties::new(in_effect.max_page).with_alignment(alignment);
     properties.with_heap_size(memory.heap_of(memory_type).size)
 }
 

@@ -6,13 +6,14 @@ use std::cell::Cell;
 use std::ffi::c_void;
 use std::ptr;
 
-/// How much is asked for at most: what is more was never meant.
-const MOST_BYTES: u64 = 1 << 30;
+/// How much there is.
+const MOST_BYTES: u64 = 1 << 26;
 
 /// The memory; lives longer than whatever has its books there.
 #[derive(Debug, Default)]
 pub(crate) struct Host {
     pieces: Cell<u64>,
+    bytes: Cell<u64>,
     /// Calls until one fails.
     fails_in: Cell<Option<u32>>,
     /// How often it has.
@@ -41,7 +42,7 @@ impl Host {
 
     /// Whether everything has come back.
     pub(crate) fn is_empty(&self) -> bool {
-        self.pieces.get() == 0
+        self.pieces.get() == 0 && self.bytes.get() == 0
     }
 }
 
@@ -51,13 +52,14 @@ pub(crate) unsafe extern "C" fn allocate(user_data: *mut c_void, size: u64, alig
     let host = unsafe { &*user_data.cast::<Host>() };
     let left = host.fails_in.get();
     host.fails_in.set(left.and_then(|calls| calls.checked_sub(1)));
-    if left == Some(0) || size > MOST_BYTES {
+    if left == Some(0) || size > MOST_BYTES - host.bytes.get() {
         host.failures.set(host.failures.get() + 1);
         return ptr::null_mut();
     }
     let layout = Layout::from_size_align(size as usize, alignment as usize).expect("a layout that can be");
     assert_ne!(size, 0, "nothing was asked for");
     host.pieces.set(host.pieces.get() + 1);
+    host.bytes.set(host.bytes.get() + size);
     // SAFETY: the size is not 0.
     unsafe { std::alloc::alloc(layout).cast() }
 }
@@ -68,6 +70,7 @@ pub(crate) unsafe extern "C" fn deallocate(user_data: *mut c_void, memory: *mut 
     let host = unsafe { &*user_data.cast::<Host>() };
     let pieces = host.pieces.get().checked_sub(1).expect("more has come back than was given");
     host.pieces.set(pieces);
+    host.bytes.set(host.bytes.get() - size);
     let layout = Layout::from_size_align(size as usize, alignment as usize).expect("the layout it was given with");
     // SAFETY: came from `allocate` with this layout, or the sanitizer says otherwise.
     unsafe { std::alloc::dealloc(memory.cast(), layout) };

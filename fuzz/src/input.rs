@@ -30,7 +30,8 @@ impl<'a> Input<'a> {
 
     /// Below `bound`, which is at most 2^16 and not 0.
     pub fn below(&mut self, bound: usize) -> usize {
-        let number = if bound <= 256 { usize::from(self.byte()) } else { usize::from(u16::from_le_bytes(self.bytes())) };
+        let number =
+            if bound <= 256 { usize::from(self.byte()) } else { usize::from(u16::from_le_bytes(self.bytes())) };
         number % bound
     }
 

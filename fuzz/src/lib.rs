@@ -29,7 +29,7 @@ pub const TARGETS: [Target; 5] = [
 
 /// Runs a target with the files that the program was given.
 pub fn replay(run: fn(&[u8])) {
-    let files: Vec<_> = std::env::args_os().skip(1).collect();
+    let files: Vec<_> = std::env::args_os().skip(1).map(std::path::PathBuf::from).collect();
     assert!(!files.is_empty(), "which files?");
     for file in files {
         let bytes = std::fs::read(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));

@@ -9,8 +9,8 @@ use core::ptr;
 use slicepool_core::{BufferId, Error, RawBuffer};
 
 /// The bytes asked for are zero; what is behind them is not looked at. Where the CPU sees the memory it is filled by
-/// the CPU, otherwise by the device's callback `fill`, which gets a size that is a multiple of 4, and must be done when
-/// it returns.
+/// the CPU, otherwise by the device's callback `fill`, which gets a size that is a multiple of 4 (but for buffers of 1 and
+/// 2 bytes), and must be done when it returns.
 pub const SLICEPOOL_BUFFER_ZERO: u32 = 1;
 /// If the classes refuse, or the request is below pool_min_size: a buffer of exactly that many bytes that belongs to no
 /// class. It is a page of the device's of its own, beyond the pool's ceiling, and goes back when it is released.
@@ -79,6 +79,7 @@ impl From<&RawBuffer> for slicepool_buffer {
 ///         of another pool); and where a buffer has to be created or SLICEPOOL_BUFFER_UNTRACKED leads to the device,
 ///         SLICEPOOL_ERROR_OUT_OF_DEVICE_MEMORY, SLICEPOOL_ERROR_DEVICE_FAILED, SLICEPOOL_ERROR_BUDGET_EXCEEDED,
 ///         SLICEPOOL_ERROR_PAGE_COUNT_EXCEEDED, SLICEPOOL_ERROR_TOO_LARGE, SLICEPOOL_ERROR_OUT_OF_HOST_MEMORY,
+///         SLICEPOOL_ERROR_POOL_CAPACITY_EXCEEDED (pages that add up to more than 2^64 bytes),
 ///         SLICEPOOL_ERROR_TOO_MANY_SLICES, SLICEPOOL_ERROR_BUSY; SLICEPOOL_ERROR_NOT_SUPPORTED for
 ///         SLICEPOOL_BUFFER_ZERO if the CPU does not see the memory and the device has no `fill`
 ///

@@ -1,5 +1,6 @@
 //! Looking at an allocator: what would fit, figures, a walk over everything, the JSON report.
 
+use super::route::without_a_page;
 use super::short::note;
 use super::{Allocator, Cell, InFlight, OwnPages};
 use crate::device::{Device, MemoryType};
@@ -77,7 +78,8 @@ impl<D: Device> Allocator<D> {
                 Some(cell) => self.would_fit_in(cell, request),
                 None => {
                     let one = self.types.get(memory_type).map_or_else(Default::default, |one| one.memory_type);
-                    pages.rules(&self.options, &one)?.fit(request).map(|_| false)
+                    let rules = pages.rules(&self.options, &one).map_err(|error| without_a_page(request, error));
+                    rules.and_then(|rules| rules.fit(request)).map(|_| false)
                 }
             };
             match fits {

@@ -87,6 +87,17 @@ impl Candidates<'_> {
     }
 }
 
+/// Why a memory type, of whose heap not even a granule can be had, does not serve a request.
+#[cold]
+pub(super) fn without_a_page(request: &Request, error: Error) -> Error {
+    match error {
+        Error::InvalidArgument { field, .. } if field == c"max_page" => {
+            Error::TooLarge { size: request.size, limit: 0 }
+        }
+        other => other,
+    }
+}
+
 impl<D: Device> Allocator<D> {
     /// The memory types that a request may be served from.
     #[inline]
@@ -120,13 +131,17 @@ impl<D: Device> Allocator<D> {
     /// The pools of a memory type that a request goes to.
     pub(super) fn route(&self, memory_type: u32, request: &Request) -> Result<Route<'_>, Error> {
         if let Some(pages) = Self::own_pages_for(request) {
-            return self.need_own(memory_type, pages).map(Route::to);
+            return self.need_own_for(memory_type, pages, request);
         }
         let route = self.listed_route(memory_type, request)?;
         if self.options.dedicated_when_too_large && self.is_too_large(route, request) {
-            return self.need_own(memory_type, OwnPages::Dedicated).map(Route::to);
+            return self.need_own_for(memory_type, OwnPages::Dedicated, request);
         }
         Ok(route)
+    }
+
+    fn need_own_for(&self, memory_type: u32, pages: OwnPages, request: &Request) -> Result<Route<'_>, Error> {
+        self.need_own(memory_type, pages).map(Route::to).map_err(|error| without_a_page(request, error))
     }
 
     /// The pages of its own that a request asks for.

@@ -214,6 +214,7 @@ impl PoolOptions {
     /// [`Error::InvalidArgument`] names the field that cannot work.
     #[cold]
     pub fn in_effect(&self, memory_type: &MemoryType) -> Result<Self, Error> {
+        memory_type.check()?;
         Ok(Rules::try_new(self, memory_type, 0)?.options())
     }
 
@@ -235,7 +236,7 @@ impl PoolOptions {
     #[cold]
     pub fn validate(&self, memory_type: &MemoryType) -> Result<(), Error> {
         let refuse = |field, value| Err(Error::InvalidArgument { field, value });
-        let effective = Rules::try_new(self, memory_type, 0)?.options();
+        let effective = self.in_effect(memory_type)?;
         match self.pool_type {
             PoolType::ExclusivePages { max_alloc_size } if effective.pool_type != self.pool_type => {
                 refuse(c"max_alloc_size", max_alloc_size)

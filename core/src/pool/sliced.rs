@@ -74,7 +74,8 @@ impl Growth {
             return size.min(self.limit);
         }
         let mut block = block_size(smallest, self.max_page_size, blocks);
-        while block < size {
+        // Where there is no room for any page, the smallest has no bytes and never doubles.
+        while block < size && block != 0 {
             block = block.saturating_mul(2).min(self.max_page_size);
         }
         block
@@ -176,9 +177,18 @@ impl Sliced {
         self.growth.map_or(self.page_size, |growth| growth.next_page(self.page_size, size, reserved, blocks))
     }
 
+    /// Bytes that all pages may have together: the cap, or what numbers can count in steps of pages that grow.
+    fn most(&self) -> u64 {
+        match (self.capacity, self.growth) {
+            (Some(cap), _) => cap,
+            (None, Some(growth)) => u64::MAX - u64::MAX % growth.step,
+            (None, None) => u64::MAX,
+        }
+    }
+
     /// Bytes of the next page; `None` at the cap.
     pub(crate) fn next_page(&self, size: u64, reserved: u64, blocks: u32) -> Option<u64> {
-        let room = self.capacity.unwrap_or(u64::MAX).checked_sub(reserved)?;
+        let room = self.most().checked_sub(reserved)?;
         let usual = self.usual_page(size, reserved, blocks);
         // The last page before the cap has what is left.
         let page = if self.growth.is_some() { usual.min(room) } else { usual };

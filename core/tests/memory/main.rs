@@ -9,6 +9,7 @@ mod books;
 mod caches;
 mod granularity;
 mod mapping;
+mod odd;
 mod own_pages;
 mod sizes;
 mod types;
