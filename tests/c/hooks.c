@@ -252,7 +252,8 @@ static bool must_try_again(struct attempt *attempt, slicepool_result result) {
     slicepool_statistics now = figures_of(attempt->allocator);
     /* What was got before memory ran out stays for next time. */
     now.metadata_bytes = attempt->before.metadata_bytes;
-    /* Pages of a batch were there for a while. */
+    /* Pages and slices of a batch were there for a while. */
+    now.largest_allocation_bytes = attempt->before.largest_allocation_bytes;
     now.device_allocations = attempt->before.device_allocations;
     now.device_deallocations = attempt->before.device_deallocations;
     now.in_use_peak_bytes = attempt->before.in_use_peak_bytes;
