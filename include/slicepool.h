@@ -3335,8 +3335,8 @@ slicepool_result slicepool_buffer_cache_destroy(struct slicepool_buffer_cache *c
 
 /**
  * The bytes asked for are zero; what is behind them is not looked at. Where the CPU sees the memory it is filled by
- * the CPU, otherwise by the device's callback `fill`, which gets a size that is a multiple of 4 (but for buffers of 1 and
- * 2 bytes), and must be done when it returns.
+ * the CPU, otherwise by the device's callback `fill`, which gets a size that is a multiple of 4 (but for buffers of 1
+ * and 2 bytes), and must be done when it returns.
  */
 #define SLICEPOOL_BUFFER_ZERO 1
 

@@ -188,7 +188,8 @@ unsafe fn allocate_usually(
         if inner.memory_type_count() != 1 {
             return allocate_from_types(inner, &usual, failure, slice, size);
         }
-        match inner.allocate(&usual) {
+        // What the short way does, if the struct had another size, too: once is enough.
+        match inner.allocate_explained(&usual, &Label::NONE, &mut |_, _| {}) {
             Ok(placed) => {
                 abi::write(slice, size, &slicepool_slice::from(&placed));
                 SLICEPOOL_OK

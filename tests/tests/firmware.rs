@@ -148,7 +148,7 @@ const TEXT_LIMITS: &[(&str, u64)] = &[
     ("m4-pools", 33_600),
     ("m0-pools", 35_300),
     ("m4-report", 42_700),
-    ("m4-complete-pools", 106_500),
+    ("m4-complete-pools", 108_500),
     ("m4-complete-dma", 119_000),
 ];
 

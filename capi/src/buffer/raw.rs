@@ -9,8 +9,8 @@ use core::ptr;
 use slicepool_core::{BufferId, Error, RawBuffer};
 
 /// The bytes asked for are zero; what is behind them is not looked at. Where the CPU sees the memory it is filled by
-/// the CPU, otherwise by the device's callback `fill`, which gets a size that is a multiple of 4 (but for buffers of 1 and
-/// 2 bytes), and must be done when it returns.
+/// the CPU, otherwise by the device's callback `fill`, which gets a size that is a multiple of 4 (but for buffers of 1
+/// and 2 bytes), and must be done when it returns.
 pub const SLICEPOOL_BUFFER_ZERO: u32 = 1;
 /// If the classes refuse, or the request is below pool_min_size: a buffer of exactly that many bytes that belongs to no
 /// class. It is a page of the device's of its own, beyond the pool's ceiling, and goes back when it is released.

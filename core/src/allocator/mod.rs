@@ -420,6 +420,20 @@ impl<D: Device> Allocator<D> {
         if self.free_usual(id) { Ok(()) } else { self.free_otherwise(id) }
     }
 
+    /// [`Allocator::allocate`] off the hot paths.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn allocate_elsewhere(&self, request: &Request) -> Result<Slice, Error> {
+        self.allocate(request)
+    }
+
+    /// [`Allocator::free`] off the hot paths.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn free_elsewhere(&self, id: SliceId) -> Result<(), Error> {
+        self.free(id)
+    }
+
     /// Takes a slice back that nothing else has to be done for; `false` if that did not work, for whatever reason.
     #[doc(hidden)]
     #[inline(always)]
@@ -585,8 +599,8 @@ impl<D: Device> Allocator<D> {
         let _: ControlFlow<()> = self.walk(|range| {
             if let Some(id) = range.id {
                 // Another call may have been faster. A damaged margin is reported once, and then no longer in the way.
-                if let Err(Error::MarginDamaged { .. }) = self.free(id) {
-                    let _ = self.free(id);
+                if let Err(Error::MarginDamaged { .. }) = self.free_elsewhere(id) {
+                    let _ = self.free_elsewhere(id);
                 }
             }
             ControlFlow::Continue(())

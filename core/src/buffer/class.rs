@@ -338,7 +338,7 @@ impl Class {
     /// carves one.
     fn grow<D: Device>(&self, allocator: &Allocator<D>, mut count: u32, pages: Pages) -> Result<(&Slab, u32), Error> {
         loop {
-            let taken = allocator.allocate(&pages.request(u64::from(count) << self.size_log2));
+            let taken = allocator.allocate_elsewhere(&pages.request(u64::from(count) << self.size_log2));
             let mut carving = self.carving.lock();
             let error = match taken {
                 Ok(memory) => {
@@ -400,7 +400,7 @@ impl Class {
         }
         let bytes =
             u64::from(limit).checked_mul(self.size()).ok_or(Error::TooLarge { size: u64::MAX, limit: u64::MAX })?;
-        let memory = allocator.allocate(&pages.request(bytes))?;
+        let memory = allocator.allocate_elsewhere(&pages.request(bytes))?;
         let mut carving = self.carving.lock();
         carving.reserved = limit;
         self.install(&mut carving, memory, limit);

@@ -285,7 +285,7 @@ impl<D: Device> Inner<D> {
     pub(super) fn take_untracked(&self, size: usize) -> Result<NonNull<Slot>, Error> {
         let index = self.untracked.reserve()?;
         let bytes = size.checked_next_multiple_of(WORD).unwrap_or(size) as u64;
-        match self.allocator.allocate(&self.pages.request(bytes)) {
+        match self.allocator.allocate_elsewhere(&self.pages.request(bytes)) {
             Ok(memory) => Ok(self.untracked.enter(index, memory, size)),
             Err(error) => {
                 self.returned(u32::from(self.untracked.give_up(index)));
@@ -317,7 +317,7 @@ impl<D: Device> Inner<D> {
             returned = self.catch_up(node);
         }
         // The entry keeps the pool alive meanwhile. A device that refuses keeps its page, which is asked for again later.
-        let _ = self.allocator.free(slot.slab().memory.id);
+        let _ = self.allocator.free_elsewhere(slot.slab().memory.id);
         let _ = self.allocator.trim(0);
         returned + u32::from(self.untracked.give_up(slot.number))
     }
@@ -518,7 +518,7 @@ impl<D: Device> Inner<D> {
         for class in self.classes.iter() {
             for slab in class.slabs() {
                 // The second time they are stale.
-                let _ = self.allocator.free(slab.memory.id);
+                let _ = self.allocator.free_elsewhere(slab.memory.id);
             }
         }
         self.allocator.close(others)

@@ -99,7 +99,10 @@ impl Metadata {
 
 impl Pool {
     pub(crate) fn try_new(memory: HostMemory, rules: Rules, tag: u16) -> Result<Self, Error> {
-        let indices = u32::from(matches!(rules.kind, Kind::Direct(_)));
+        let by_size = match rules.kind {
+            Kind::Direct(_) if COMPLETE => Array::try_new(memory, 1, |_| Ok(SizeIndex::new()))?,
+            _ => Array::empty(memory),
+        };
         Ok(Self {
             slicer: Slicer::try_new(memory, rules.largest_range(), rules.page_kind(), tag)?,
             pages: Pages::new(memory, rules.dealloc_period, rules.once, rules.takes_lowest_idle()),
@@ -115,7 +118,7 @@ impl Pool {
             device_allocations: 0,
             device_deallocations: 0,
             refusals: Refusals::new(),
-            by_size: Array::try_new(memory, indices, |_| Ok(SizeIndex::new()))?,
+            by_size,
             labels: None,
         })
     }

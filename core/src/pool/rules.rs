@@ -144,10 +144,12 @@ impl Rules {
             Kind::Exclusive(exclusive) => (exclusive.accepted(), Sizes::NONE, u64::from(exclusive.largest) * granule),
             Kind::Direct(direct) => (Sizes::new(1, direct.limit), Sizes::NONE, direct.limit),
         };
-        // A pool without room for a page takes requests so that they get the right error, and those are counted, too.
-        let countable = u64::from(u32::MAX - margin as u32) * granule;
-        let last = if largest == 0 { Some(countable) } else { largest.checked_sub(margin * granule) };
-        (accepted, near_page) = (accepted.up_to(last), near_page.up_to(last));
+        if COMPLETE && margin != 0 {
+            // A pool without room for a page takes requests so that they get the right error, and those are counted, too.
+            let countable = u64::from(u32::MAX - margin as u32) * granule;
+            let last = if largest == 0 { Some(countable) } else { largest.checked_sub(margin * granule) };
+            (accepted, near_page) = (accepted.up_to(last), near_page.up_to(last));
+        }
         let needs = options.kinds != PoolKinds::Both || options.dealloc_period.is_some() || options.min_pages != 0;
         if needs || margin != 0 || options.near_page == NearPage::Always {
             need_complete(c"pools")?;

@@ -138,7 +138,7 @@ impl Sliced {
             page_size: page,
             page_size_with_room: if page == 0 { page_size_with_room } else { page },
             max_slice_size: if page == 0 {
-                max_slice_size.min(page_size_with_room)
+                max_slice_size.min(page_size_with_room).min(limit)
             } else {
                 max_slice_size.min(largest)
             },
