@@ -61,7 +61,7 @@ for file in "$@"; do
 done
 missed='' tried=0 broken=0 begin=$SECONDS
 if [ ${#slices[@]} -gt 0 ]; then
-    mutate slices "exhaustive model slices pools soak" "${slices[@]}"
+    mutate slices "exhaustive model slices pools memory soak" "${slices[@]}"
 fi
 if [ ${#buffers[@]} -gt 0 ]; then
     mutate buffers "buffers buffer_config buffers_alone soak" "${buffers[@]}"

@@ -211,7 +211,13 @@ impl<D: Device> Allocator<D> {
             }
         };
         if request.never_grows() && !broken("never_grow_grows") {
-            return match self.search(route, request, Search::Whole, &mut refusal) {
+            // What some pool serves in constant time comes before what another serves in need; the first look may have failed
+            // for want of nodes only.
+            let found = match request.search_depth() {
+                None => self.search(route, request, Search::Brief, &mut refusal),
+                Some(_) => None,
+            };
+            return match found.or_else(|| self.search(route, request, Search::Whole, &mut refusal)) {
                 Some(slice) => Ok(slice),
                 None => {
                     route.iter().for_each(|cell| match cell.rules.fit(request) {

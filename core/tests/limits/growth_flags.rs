@@ -1,6 +1,7 @@
 //! Requests that say how far an allocator may go for them: never to the device, or how deep into its holes; and whether it
 //! would have to.
 
+use crate::common::devices::LedgerDevice;
 use crate::common::memory::alone::{TYPE, blocks, device, untouched, with};
 use crate::common::memory::{Heaps, Over, assert_whole, over, place};
 use crate::common::pools::KINDS;
@@ -8,7 +9,7 @@ use crate::common::random::Random;
 use crate::common::sums::{State, all_ranges};
 use crate::common::{G, K, M};
 use slicepool_core::{
-    AllocationSizes, AllocatorOptions, DeviceLayout, Error, Heap, Point, PoolOptions, Request, Slice, layout,
+    AllocationSizes, Allocator, AllocatorOptions, DeviceLayout, Error, Heap, Point, PoolOptions, Request, Slice, layout,
 };
 
 fn data() -> *mut u8 {
@@ -323,4 +324,22 @@ fn flags_can_be_combined() {
     assert!(!plain.is_dedicated() && plain.device_data().is_null());
     assert!(!plain.with_device_data(std::ptr::null_mut()).is_dedicated());
     assert!(plain.with_device_data(data()).is_dedicated());
+}
+
+/// However many nodes a pool has left: getting more of them is no reason to look elsewhere.
+#[test]
+fn a_request_that_must_not_grow_takes_a_page_of_twice_its_size_only_where_no_pool_serves_it_at_once() {
+    for slices in 0..80 {
+        let device = LedgerDevice::new();
+        let pools = [
+            PoolOptions::exclusive_pages(64 * K).with_granule(64),
+            PoolOptions::sliced_pages(64 * K, 64 * K, None).with_granule(64),
+        ];
+        let allocator = Allocator::try_new(&device, &pools, AllocatorOptions::default()).unwrap();
+        let large = allocator.allocate(&Request::new(832).in_pool(0)).unwrap();
+        let in_use: Vec<_> = (0..=slices).map(|_| allocator.allocate(&Request::new(64).in_pool(1)).unwrap()).collect();
+        allocator.free(large.id).unwrap();
+        let slice = allocator.allocate(&Request::new(300).never_growing()).unwrap();
+        assert_eq!(slice.memory, in_use[0].memory, "beside {slices} others");
+    }
 }
