@@ -84,6 +84,25 @@ unsafe impl Struct for slicepool_request {
     const NAME: &'static core::ffi::CStr = c"request";
 }
 
+/// What requests that are like most say.
+struct Small {
+    size: u64,
+    alignment: u64,
+    flags: u32,
+    types: u32,
+    required: u32,
+    preferred: u32,
+    forbidden: u32,
+}
+
+impl Small {
+    /// Not 0 if it says which memory.
+    #[inline(always)]
+    fn choice(&self) -> u32 {
+        self.types | self.required | self.preferred | self.forbidden
+    }
+}
+
 impl slicepool_request {
     #[inline]
     pub(crate) fn check(&self) -> Result<Request, Refusal> {
@@ -101,47 +120,13 @@ impl slicepool_request {
         self.flags | self.pool | self.search_depth | choice != 0 || !self.device_data.is_null()
     }
 
-    /// Size and alignment of a request that says nothing else, and is as large as ours; `None` for any other.
-    ///
-    /// # Safety
-    /// As [`Self::read_usual`].
-    #[inline(always)]
-    pub(crate) unsafe fn read_plain(from: *const Self) -> Option<(u64, u64)> {
-        if from.is_null() {
-            return None;
-        }
-        // SAFETY: not NULL; the struct is all there if it is as large as ours.
-        unsafe {
-            if (&raw const (*from).struct_size).read_unaligned() as usize != size_of::<Self>() {
-                return None;
-            }
-            let number = |at: *const u32| at.read_unaligned();
-            let pointer = |at: *const *const c_void| at.read_unaligned().addr();
-            let numbers = number(&raw const (*from).flags)
-                | number(&raw const (*from).pool)
-                | number(&raw const (*from).search_depth)
-                | number(&raw const (*from).memory_types)
-                | number(&raw const (*from).required)
-                | number(&raw const (*from).preferred)
-                | number(&raw const (*from).forbidden);
-            let pointers = pointer((&raw const (*from).device_data).cast())
-                | pointer((&raw const (*from).name).cast())
-                | pointer((&raw const (*from).user_data).cast());
-            if numbers != 0 || pointers != 0 {
-                return None;
-            }
-            let alignment = (&raw const (*from).alignment).read_unaligned();
-            Some(((&raw const (*from).size).read_unaligned(), alignment + u64::from(alignment == 0)))
-        }
-    }
-
     /// The request at `from` if it is like most: of this version, and without flags (but for that of optimal
     /// resources), device data and anything to attach. Nothing is copied for that.
     ///
     /// # Safety
-    /// `from` is NULL or points to `struct_size` readable bytes.
+    /// `from` is NULL or points to a struct that begins with its size and has as many readable bytes.
     #[inline(always)]
-    pub(crate) unsafe fn read_usual(from: *const Self) -> Option<(Request, *mut slicepool_failure)> {
+    unsafe fn read_small(from: *const Self) -> Option<Small> {
         if from.is_null() {
             return None;
         }
@@ -153,30 +138,54 @@ impl slicepool_request {
             let number = |at: *const u32| at.read_unaligned();
             let pointer = |at: *const *const c_void| at.read_unaligned().addr();
             let flags = number(&raw const (*from).flags);
-            let numbers = (flags & !SLICEPOOL_REQUEST_OPTIMAL)
+            let others = (flags & !SLICEPOOL_REQUEST_OPTIMAL)
                 | number(&raw const (*from).pool)
                 | number(&raw const (*from).search_depth);
             let pointers = pointer((&raw const (*from).device_data).cast())
                 | pointer((&raw const (*from).name).cast())
                 | pointer((&raw const (*from).user_data).cast());
-            if numbers != 0 || pointers != 0 {
+            if others != 0 || pointers != 0 {
                 return None;
             }
             let alignment = (&raw const (*from).alignment).read_unaligned();
-            let mut request = Request::new((&raw const (*from).size).read_unaligned());
-            request.alignment = if alignment == 0 { 1 } else { alignment };
-            let types = number(&raw const (*from).memory_types);
-            let required = number(&raw const (*from).required);
-            let preferred = number(&raw const (*from).preferred);
-            let forbidden = number(&raw const (*from).forbidden);
-            if types | required | preferred | forbidden != 0 {
-                request = request.from_memory(choice(types, required, preferred, forbidden));
-            }
-            if flags != 0 {
-                request = request.of_kind(ResourceKind::Optimal);
-            }
-            Some((request, (&raw const (*from).failure).read_unaligned()))
+            Some(Small {
+                size: (&raw const (*from).size).read_unaligned(),
+                alignment: if alignment == 0 { 1 } else { alignment },
+                flags,
+                types: number(&raw const (*from).memory_types),
+                required: number(&raw const (*from).required),
+                preferred: number(&raw const (*from).preferred),
+                forbidden: number(&raw const (*from).forbidden),
+            })
         }
+    }
+
+    /// Size and alignment of a request that says nothing else, and is as large as ours; `None` for any other.
+    ///
+    /// # Safety
+    /// As [`Self::read_usual`].
+    #[inline(always)]
+    pub(crate) unsafe fn read_plain(from: *const Self) -> Option<(u64, u64)> {
+        // SAFETY: passed on from the caller.
+        let small = unsafe { Self::read_small(from) }?;
+        (small.flags | small.choice() == 0).then_some((small.size, small.alignment))
+    }
+
+    /// A request that is like most, and where the details of a failure go.
+    ///
+    /// # Safety
+    /// `from` is NULL or points to a struct that begins with its size and has as many readable bytes.
+    pub(crate) unsafe fn read_usual(from: *const Self) -> Option<(Request, *mut slicepool_failure)> {
+        // SAFETY: passed on from the caller.
+        let (small, failure) = unsafe { (Self::read_small(from)?, (&raw const (*from).failure).read_unaligned()) };
+        let mut request = Request::new(small.size).aligned(small.alignment);
+        if small.choice() != 0 {
+            request = request.from_memory(choice(small.types, small.required, small.preferred, small.forbidden));
+        }
+        if small.flags != 0 {
+            request = request.of_kind(ResourceKind::Optimal);
+        }
+        Some((request, failure))
     }
 
     pub(crate) fn label(&self) -> Result<Label, Refusal> {

@@ -167,7 +167,8 @@ unsafe fn get_usual<'a>(allocator: *mut slicepool_allocator) -> Result<&'a Alloc
     }
 }
 
-/// slicepool_allocate() of requests that say which memory they want, and in allocators with several kinds of it.
+/// slicepool_allocate() of requests that say which memory they want, and in allocators with several kinds of it: each may
+/// have a reason of its own for a refusal.
 ///
 /// # Safety
 /// As slicepool_allocate().
@@ -185,16 +186,14 @@ unsafe fn allocate_usually(
         else {
             return allocate_unusually(allocator, request, slice);
         };
-        if inner.memory_type_count() != 1 {
-            return allocate_from_types(inner, &usual, failure, slice, size);
-        }
-        // What the short way does, if the struct had another size, too: once is enough.
-        match inner.allocate_explained(&usual, &Label::NONE, &mut |_, _| {}) {
+        let mut reasons = TypeReasons::default();
+        let mut tell = |memory_type, error| reasons.note(memory_type, error);
+        match inner.allocate_explained(&usual, &Label::NONE, &mut tell) {
             Ok(placed) => {
                 abi::write(slice, size, &slicepool_slice::from(&placed));
                 SLICEPOOL_OK
             }
-            Err(error) => finish_with(Err(error.into()), 0, failure),
+            Err(error) => write_failure(&error.into(), 0, &reasons, failure),
         }
     }
 }
@@ -244,32 +243,6 @@ unsafe fn allocate_plainly(
             abi::write(slice, size, &slicepool_slice::from(&placed));
             Ok(())
         })
-    }
-}
-
-/// slicepool_allocate() where each memory type may have a reason of its own for a refusal.
-///
-/// # Safety
-/// As slicepool_allocate().
-#[inline(never)]
-unsafe fn allocate_from_types(
-    inner: &Allocator<CallbackDevice>,
-    request: &Request,
-    failure: *mut slicepool_failure,
-    slice: *mut slicepool_slice,
-    size: u32,
-) -> slicepool_result {
-    let mut reasons = TypeReasons::default();
-    let mut tell = |memory_type, error| reasons.note(memory_type, error);
-    // SAFETY: passed on from the caller.
-    unsafe {
-        match inner.allocate_explained(request, &Label::NONE, &mut tell) {
-            Ok(placed) => {
-                abi::write(slice, size, &slicepool_slice::from(&placed));
-                SLICEPOOL_OK
-            }
-            Err(error) => write_failure(&error.into(), 0, &reasons, failure),
-        }
     }
 }
 

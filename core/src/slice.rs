@@ -263,10 +263,17 @@ impl Request {
     /// Refuses what no pool could take.
     #[inline(always)]
     pub(crate) fn check(&self) -> Result<(), Error> {
-        if !self.alignment.is_power_of_two() {
-            return Err(Error::InvalidArgument { field: c"alignment", value: self.alignment });
+        Self::check_alignment(self.alignment)
+    }
+
+    /// Refuses an alignment that no pool could take.
+    #[inline(always)]
+    pub(crate) fn check_alignment(alignment: u64) -> Result<(), Error> {
+        if alignment.is_power_of_two() {
+            Ok(())
+        } else {
+            Err(Error::InvalidArgument { field: c"alignment", value: alignment })
         }
-        Ok(())
     }
 }
 

@@ -328,9 +328,7 @@ impl<D: Device> Allocator<D> {
         pool: Option<u32>,
         then: impl FnOnce(Slice) -> R,
     ) -> Result<R, Error> {
-        if !alignment.is_power_of_two() {
-            return Err(Error::InvalidArgument { field: c"alignment", value: alignment });
-        }
+        Request::check_alignment(alignment)?;
         for cell in self.plain_route(pool)? {
             let Some(fit) = cell.rules.fit_usual(size, alignment) else { continue };
             let mut pool = cell.pool.lock_hot();

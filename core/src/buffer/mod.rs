@@ -13,6 +13,8 @@
 //! pool's owners and caches are gone ([`Inner::owners`]).
 
 pub(crate) mod config;
+#[cfg(all(test, any(loom, shuttle)))]
+mod counted;
 
 mod cache;
 mod class;

@@ -3,9 +3,9 @@
 //! Buffers are all there before the threads begin, so that the models are about this module and not about the allocator.
 
 use super::config::BufferPoolConfig;
+use super::counted::Counted;
 use super::{BufferId, BufferPool};
 use crate::allocator::AllocatorOptions;
-use crate::device::{Device, DeviceError, DeviceMemory, HostDevice, PageRequest};
 use crate::error::Error;
 use core::num::{NonZeroU32, NonZeroUsize};
 use loom::thread;
@@ -14,21 +14,6 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::vec::Vec;
 
 const SIZE: usize = 64;
-
-/// Counts the pages that are out.
-struct Counted(Arc<AtomicI32>);
-
-impl Device for Counted {
-    fn allocate(&self, request: &PageRequest) -> Result<DeviceMemory, DeviceError> {
-        self.0.fetch_add(1, Ordering::Relaxed);
-        HostDevice::new().allocate(request)
-    }
-
-    fn deallocate(&self, memory: &DeviceMemory) -> Result<(), DeviceError> {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-        HostDevice::new().deallocate(memory)
-    }
-}
 
 /// A pool of `limit` buffers, all of them created, with caches that keep `cached`, and the number of its pages.
 fn pool(limit: u32, cached: usize) -> (BufferPool<Counted>, Arc<AtomicI32>) {

@@ -5,9 +5,9 @@
 //! schedule. As in [`models`](super::models), buffers are all there before the threads begin.
 
 use super::config::BufferPoolConfig;
+use super::counted::Counted;
 use super::{BufferPool, PooledBuffer};
 use crate::allocator::AllocatorOptions;
-use crate::device::{Device, DeviceError, DeviceMemory, HostDevice, PageRequest};
 use crate::error::Error;
 use core::num::{NonZeroU32, NonZeroUsize};
 use shuttle::rand::{Rng, thread_rng};
@@ -19,21 +19,6 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::vec::Vec;
 
 const SIZE: usize = 64;
-
-/// Counts the pages that are out.
-struct Counted(Arc<AtomicI32>);
-
-impl Device for Counted {
-    fn allocate(&self, request: &PageRequest) -> Result<DeviceMemory, DeviceError> {
-        self.0.fetch_add(1, Ordering::Relaxed);
-        HostDevice::new().allocate(request)
-    }
-
-    fn deallocate(&self, memory: &DeviceMemory) -> Result<(), DeviceError> {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-        HostDevice::new().deallocate(memory)
-    }
-}
 
 type Pool = BufferPool<Counted>;
 
