@@ -2194,7 +2194,7 @@ slicepool_result slicepool_resolve(slicepool_allocator *allocator,
 /**
  * The pools of an allocator as its peaks have shown that they have to be: each pool of sliced pages with a cap of what
  * it held at most; of one page if it held nothing. One thread that makes the same calls again finds that everything
- * fits. Other pools have no cap.
+ * fits, if nothing was refused before. Other pools have no cap.
  *
  * @param pools     `capacity` structs, of which the first has its struct_size set; written only if the whole list
  *                  fits; may be NULL if capacity is 0

@@ -153,7 +153,8 @@ pub struct PoolReport {
 
 impl PoolReport {
     /// The same pool with what it has turned out to need as its cap: after a dry run, the configuration in which the same
-    /// calls fit, one thread making them. Only pools of sliced pages have caps; of others this is the configuration.
+    /// calls fit, one thread making them, where none was refused. (What is refused may have pages given back that hold
+    /// nothing, with a smaller cap others.) Only pools of sliced pages have caps; of others this is the configuration.
     ///
     /// Whether requests are taken that nearly fill a page is written down as it was, since a cap would change it.
     pub fn plan(&self) -> PoolOptions {

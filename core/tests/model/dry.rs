@@ -103,6 +103,9 @@ impl Case for DryCase {
         again.is_planned = true;
         for (index, op) in self.ops.iter().enumerate() {
             again.step(op).map_err(|error| format!("{error} (operation {index}: {op:?}, with {plans:?})"))?;
+            if again.has_parted {
+                break;
+            }
         }
         again.end()?;
         twins.end()?;
@@ -150,7 +153,7 @@ impl Twins {
                     (Ok(real), Ok(dry)) => {
                         real.iter().zip(dry.iter()).try_for_each(|(&real, &dry)| self.placed(Ok(real), Ok(dry)))
                     }
-                    (Err(real), Err(dry)) if real == dry || self.is_planned => Ok(()),
+                    (Err(real), Err(dry)) if self.refused_alike(&real, &dry) => Ok(()),
                     other => Err(format!("batches: {other:?}")),
                 }
             }
@@ -185,7 +188,7 @@ impl Twins {
                         self.slices[index] = (real, dry);
                         Ok(())
                     }
-                    (Err(real), Err(dry)) if real == dry || self.is_planned => Ok(()),
+                    (Err(real), Err(dry)) if self.refused_alike(&real, &dry) => Ok(()),
                     other => Err(format!("try_resize: {other:?}")),
                 }
             }

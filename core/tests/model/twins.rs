@@ -26,6 +26,8 @@ pub(crate) struct Twins {
     /// Whether the real one has what an earlier dry run has turned out to need, so that it words its refusals
     /// otherwise.
     pub(crate) is_planned: bool,
+    /// Whether that has happened: they may have given back other pages before, and go different ways from then on.
+    pub(crate) has_parted: bool,
     /// Dropped by [`Twins::end`] alone: in a build that has just failed, dropping might do anything.
     pub(crate) real: ManuallyDrop<Allocator<VirtualDevice>>,
     pub(crate) dry: ManuallyDrop<Allocator<VirtualDevice>>,
@@ -49,8 +51,8 @@ impl Twins {
         let limits = (shape.max_bytes.unwrap_or(u64::MAX), shape.max_pages.map_or(usize::MAX, |pages| pages as usize));
         let calls = vec![Calls::default(); rules.len()];
         let (slices, completed, resolved) = (Vec::new(), BTreeMap::new(), HashMap::new());
-        let is_planned = false;
-        Ok(Self { rules, limits, is_planned, real, dry, slices, completed, resolved, calls })
+        let (is_planned, has_parted) = (false, false);
+        Ok(Self { rules, limits, is_planned, has_parted, real, dry, slices, completed, resolved, calls })
     }
 
     /// The same was asked of both.
@@ -62,9 +64,15 @@ impl Twins {
                 self.slices.push((real, dry));
                 Ok(())
             }
-            (Err(real), Err(dry)) if real == dry || self.is_planned => Ok(()),
+            (Err(real), Err(dry)) if self.refused_alike(&real, &dry) => Ok(()),
             other => Err(format!("the dry run goes another way: {other:?}")),
         }
+    }
+
+    /// Whether they may refuse the same call in these words.
+    pub(crate) fn refused_alike<E: PartialEq>(&mut self, real: &E, dry: &E) -> bool {
+        self.has_parted |= self.is_planned && real != dry;
+        real == dry || self.is_planned
     }
 
     pub(crate) fn free(&mut self, which: u16, points: &[Point]) -> Checked {
