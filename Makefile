@@ -114,6 +114,7 @@ bless:
 # Formatting, lints and documentation, with warnings as errors.
 check:
 	$(CARGO) fmt --all --check
+	for folder in fuzz bench tests/mutants; do (cd $$folder && $(CARGO) fmt --all --check) || exit 1; done
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps
 

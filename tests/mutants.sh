@@ -1,14 +1,14 @@
 #!/bin/bash
-# Changes core in many small ways, one at a time (cargo install cargo-mutants): its tests must notice each. Takes hours for
-# all of it.
+# Changes core in thousands of small ways, one at a time: its tests must notice each. All changes are in one build, and a
+# variable says which one is on (tests/mutants/src): an hour for all of it, on two processors.
 #
-#     tests/mutants.sh [FILE...]   those files or folders of core/src; slicer, slots, sizes, pool and buffer
+#     tests/mutants.sh [FILE...]   those files or folders of core/src; slots, sizes, slicer, pool and buffer
 #
-# SLICEPOOL_MUTANTS_RESULTS names a file to which a line for each change is added; SLICEPOOL_MUTANTS_SHARD=1/8 tries a part.
-# Exit status 1 if a change goes unnoticed.
+# cargo-mutants (cargo install cargo-mutants) lists the changes. SLICEPOOL_MUTANTS_TARGET names a folder: a line for each change
+# is added to what ends with -results.txt there, and what stands there already is not tried again. SLICEPOOL_MUTANTS_SHARD=1/8
+# tries a part. tests/mutants/unnoticed.txt says which changes need not be noticed, and why. Exit status 1 if another is not.
 set -eu
 cd "$(dirname "$0")/.."
-results=${SLICEPOOL_MUTANTS_RESULTS:-target/mutants/results.txt}
 out=${SLICEPOOL_MUTANTS_TARGET:-$PWD/target/mutants}
 
 # skip WHAT: says what to install, and fails where everything is required.
@@ -19,17 +19,14 @@ skip() {
 }
 cargo mutants --version >/dev/null 2>&1 || skip "cargo-mutants is missing; cargo install cargo-mutants"
 
-# Compiled once and run once.
-export CARGO_PROFILE_TEST_DEBUG=0 CARGO_PROFILE_DEV_DEBUG=0 CARGO_PROFILE_TEST_OPT_LEVEL=1
+cargo build -q --release --manifest-path tests/mutants/Cargo.toml --target-dir "$out/tool"
+export CARGO_PROFILE_TEST_DEBUG=0 CARGO_PROFILE_DEV_DEBUG=0 RUST_BACKTRACE=0
 # Enough to notice, and no time to make what is noticed small.
-export SLICEPOOL_MODEL_OPS=${SLICEPOOL_MODEL_OPS:-60000} SLICEPOOL_MODEL_SHRINK=0 SLICEPOOL_SOAK_OPS=100000
-export RUST_BACKTRACE=0
+export SLICEPOOL_MODEL_OPS=${SLICEPOOL_MODEL_OPS:-60000} SLICEPOOL_MODEL_SHRINK=0 SLICEPOOL_SOAK_OPS=100000 SLICEPOOL_DEPTH=5
 
-# mutate NAME TESTS FILE...: with the test programs that are quickest to notice what is wrong in those files.
+# mutate NAME TESTS FILE...: with those test programs, beside the unit tests.
 mutate() {
-    name=$1
-    tests=(--cargo-arg=--lib)
-    for test in $2; do tests+=(--cargo-arg=--test --cargo-arg="$test"); done
+    name=$1 tests=$2
     shift 2
     files=()
     for file in "$@"; do
@@ -38,17 +35,10 @@ mutate() {
     done
     shard=()
     [ -z "${SLICEPOOL_MUTANTS_SHARD:-}" ] || shard=(--shard "$SLICEPOOL_MUTANTS_SHARD")
-    ended=0
-    mkdir -p "$out/$name" "$(dirname "$results")"
-    cargo mutants --package slicepool-core --jobs 1 --no-shuffle --output "$out/$name" --colors never --caught --unviable \
-        ${shard[@]+"${shard[@]}"} "${files[@]}" "${tests[@]}" || ended=$?
-    # 2 and 3: some were missed, or took too long, which is noticed as well. Others: it did not come to an end.
-    case $ended in 0 | 2 | 3) ;; *) broken=1 ;; esac
-    for outcome in caught missed timeout unviable; do
-        sed "s/^/$outcome /" "$out/$name/mutants.out/$outcome.txt"
-    done >>"$results"
-    missed+=${missed:+$'\n'}$(sed 's/^/    /' "$out/$name/mutants.out/missed.txt")
-    tried=$((tried + $(cat "$out/$name"/mutants.out/{caught,missed,timeout}.txt | wc -l)))
+    mkdir -p "$out"
+    cargo mutants --package slicepool-core --list --json ${shard[@]+"${shard[@]}"} "${files[@]}" >"$out/$name.json"
+    # shellcheck disable=SC2086
+    "$out/tool/release/slicepool-mutants" . "$out/$name" "$out/$name.json" "$out/$name-results.txt" $tests || status=1
 }
 
 [ $# -gt 0 ] || set -- slots.rs sizes.rs slicer pool buffer
@@ -59,12 +49,12 @@ for file in "$@"; do
     *) slices+=("$file") ;;
     esac
 done
-missed='' tried=0 broken=0 begin=$SECONDS
+status=0
 if [ ${#slices[@]} -gt 0 ]; then
-    mutate slices "exhaustive model slices pools memory soak" "${slices[@]}"
+    mutate slices "books determinism devices exhaustive injection injection_memory limits memory model one_block plans pools \
+        slices soak tags threads waiting" "${slices[@]}"
 fi
 if [ ${#buffers[@]} -gt 0 ]; then
-    mutate buffers "buffers buffer_config buffers_alone soak" "${buffers[@]}"
+    mutate buffers "buffers buffer_config buffers_alone injection_buffers soak" "${buffers[@]}"
 fi
-printf '%s changes in %s s; not noticed:\n%s\n' $tried $((SECONDS - begin)) "${missed:-    none}"
-[ $broken = 0 ] && [ $tried -gt 0 ] && [ -z "$missed" ]
+exit $status

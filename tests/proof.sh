@@ -56,7 +56,7 @@ row soak tests/soak.sh "$(scaled 1000000000)"
 row coverage tests/coverage.sh
 row miri tests/miri.sh $miri
 row fuzz tests/fuzz.sh "$(scaled 3600)"
-row mutants "SLICEPOOL_MUTANTS_RESULTS=$logs/mutants.txt" ${mutants[@]+"${mutants[@]}"} tests/mutants.sh
+row mutants ${mutants[@]+"${mutants[@]}"} tests/mutants.sh
 
 [ ${#rows[@]} -gt 0 ] || { echo "there is no row$wanted" >&2 && exit 2; }
 echo
