@@ -141,6 +141,9 @@ fn every_kind_of_change_is_tried_and_what_no_test_notices_is_named() {
     // What is known is not tried again, and counts all the same.
     let (code, again) = run();
     assert_eq!(code, Some(1), "{again}");
-    assert!(again.contains("\n0 tried") && again.contains("18 changes; not noticed: 1 that need not be, 2 others"), "{again}");
+    assert!(
+        again.contains("\n0 tried") && again.contains("18 changes; not noticed: 1 that need not be, 2 others"),
+        "{again}"
+    );
     fs::remove_dir_all(folder).unwrap();
 }
