@@ -31,8 +31,8 @@ impl Slicer {
         if found.nodes + unused + waiting != self.nodes.iter().count() as u32 {
             return Err("a node is neither in a page nor unused");
         }
-        if self.nodes.unused_count() > unused {
-            return Err("more nodes are on the unused list than there are");
+        if self.nodes.listed_unused() != Some(self.nodes.unused_count()) {
+            return Err("the list of unused nodes is not what it is said to be");
         }
         if found.idle != self.idle {
             return Err("the idle pages are not those that hold nothing");
@@ -86,11 +86,11 @@ impl Slicer {
             }
             found.nodes += 1;
             after_hole = hole;
-            at += size;
+            at = at.wrapping_add(size);
             last = index;
             index = node.next.get();
         }
-        if end.prev.get() != last || end.offset.get() != at || at + end.size.get() != granules {
+        if end.prev.get() != last || end.offset.get() != at || at.wrapping_add(end.size.get()) != granules {
             return Err("the nodes of a page do not end where it ends");
         }
         if after_hole && edge == self.tail {
@@ -121,7 +121,7 @@ impl Slicer {
                 last = index;
                 index = bins.after(&self.nodes, class, index);
             }
-            if self.nodes[first].link_a.get() != last {
+            if self.nodes[first].link_a.get() != last || (first != 0 && self.nodes[last].link_b.get() != first) {
                 return Err("a list does not end where it begins");
             }
         }

@@ -35,6 +35,8 @@
 
 pub(crate) mod bins;
 mod check;
+#[cfg(test)]
+mod damage;
 pub(crate) mod nodes;
 mod pages;
 mod search;

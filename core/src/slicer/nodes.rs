@@ -273,6 +273,19 @@ impl Nodes {
     pub(crate) fn unused_count(&self) -> u32 {
         self.unused_count.get()
     }
+
+    /// Counts the nodes on the list of unused ones; `None` if something else is on it.
+    pub(crate) fn listed_unused(&self) -> Option<u32> {
+        let (mut at, mut count) = (self.unused.get(), 0);
+        while at != 0 {
+            // It has no end if it leads back to itself.
+            if !self[at].is(Kind::Unused) || count == self.unused_count() {
+                return None;
+            }
+            (at, count) = (self[at].link_b.get(), count + 1);
+        }
+        Some(count)
+    }
 }
 
 impl Index<u32> for Nodes {

@@ -12,13 +12,14 @@
 //! tree never has to be put in order, and a timeline that is forgotten leaves its place to the next that comes by.
 //!
 //! Fields: a waiting node has the value in `size` and `link_a`, the next of its queue in `link_b`; a node of
-//! [`Kind::Wait`] its slice's slot in `offset`. A slice with several points has their number in `link_a`. A timeline has its
-//! number in `offset`, what it has completed in `size` and `link_a`, the last of its queue in `prev` (0: nothing waits),
-//! whose next is the first; the next timeline in `next`, the two it leads to in `page` and `link_b`.
+//! [`Kind::Wait`] its slice's slot in `offset`. A slice with several points has in `link_a` how many are left, and 0 in
+//! `link_b`. A timeline has its number in `offset`, what it has completed in `size` and `link_a`, the last of its queue
+//! in `prev` (0: nothing waits), whose next is the first; the next timeline in `next`, the two it leads to in `page`
+//! and `link_b`.
 #![forbid(unsafe_code)]
 
 use super::Slicer;
-use super::nodes::{CARE, Kind, Node, SCRUB};
+use super::nodes::{CARE, Kind, Node, SCRUB, number_of, place_of};
 use crate::canary::broken;
 
 /// A place on a timeline of the device's work: what waits for it may be reused once the timeline has completed that value.
@@ -72,7 +73,7 @@ impl Slicer {
             // Slices that fill their pages begin at 0.
             node.offset.get()
         } else {
-            self.nodes[node.next.get()].offset.get() - node.offset.get()
+            self.nodes[node.next.get()].offset.get().wrapping_sub(node.offset.get())
         }
     }
 
@@ -130,9 +131,10 @@ impl Slicer {
         node.state.set(node.state.get() | flags);
     }
 
-    /// The slice waits for this many points, each with a node of its own.
+    /// The slice waits for this many points, each with a node of its own: itself it is in no queue.
     pub(crate) fn set_waits(&mut self, slot: u32, count: u32) {
         self.nodes[slot].link_a.set(count);
+        self.nodes[slot].link_b.set(0);
     }
 
     // ---- queues
@@ -223,8 +225,7 @@ impl Slicer {
     #[inline(never)]
     fn look_for(&self, id: u32) -> (u32, u32) {
         let (mut at, mut place, mut forgotten) = (self.timelines, 0, 0);
-        // No two numbers have one hash, and its bits are all different from step to step.
-        let mut hash = id.wrapping_mul(0x9E37_79B1);
+        let mut hash = Self::hash(id);
         while at != 0 {
             let node = &self.nodes[at];
             if node.is(Kind::Forgotten) {
@@ -237,6 +238,11 @@ impl Slicer {
             hash <<= 1;
         }
         (0, if forgotten == 0 { place } else { forgotten })
+    }
+
+    /// No two numbers have one hash, and its bits are all different from step to step.
+    fn hash(id: u32) -> u32 {
+        id.wrapping_mul(0x9E37_79B1)
     }
 
     fn branch(node: &Node, hash: u32) -> &core::cell::Cell<u32> {
@@ -272,7 +278,7 @@ impl Slicer {
             return slot;
         }
         // The hash's bit at the depth of `place`.
-        let (mut at, mut hash) = (self.timelines, id.wrapping_mul(0x9E37_79B1));
+        let (mut at, mut hash) = (self.timelines, Self::hash(id));
         while at != place {
             at = Self::branch(&self.nodes[at], hash).get();
             hash <<= 1;
@@ -328,37 +334,79 @@ impl Slicer {
     /// Verifies the queues: complete, and every pending slice in one of them. Answers the nodes that stand for
     /// timelines and points.
     pub(crate) fn check_timelines(&self) -> Result<u32, &'static str> {
-        let (mut timelines, mut listed, mut waits, mut slices) = (0, 0, 0, self.scrubs);
+        let (mut timelines, mut kept, mut several, mut left) = (0, 0, 0, 0u32);
+        for (_, node) in self.nodes.iter() {
+            timelines += u32::from(node.is(Kind::Timeline) || node.is(Kind::Forgotten));
+            kept += u32::from(node.is(Kind::Wait));
+            if node.is_pending() && node.link_b.get() == 0 {
+                several += 1;
+                left = left.wrapping_add(node.link_a.get());
+            }
+        }
+        let (mut listed, mut waits, mut slices) = (0, 0, 0);
         let mut at = self.timelines;
         while at != 0 {
             let queue = &self.nodes[at];
             listed += 1;
-            if queue.is(Kind::Timeline) && self.find_timeline(queue.offset.get()) != at {
+            // What leads back to itself has no end.
+            if listed > timelines {
+                break;
+            }
+            if !queue.is(Kind::Forgotten) && !self.is_found(at) {
                 return Err("a timeline is not where its number leads to");
             }
             let last = queue.prev.get();
-            let mut item = if last == 0 { 0 } else { self.nodes[last].link_b.get() };
-            while item != 0 {
+            let mut item = last;
+            while last != 0 && slices <= self.pending && waits <= kept {
+                item = self.nodes[item].link_b.get();
                 let node = &self.nodes[item];
                 match (node.is_pending(), node.is(Kind::Wait)) {
                     (true, _) => slices += 1,
-                    (_, true) if self.nodes[node.offset.get()].is_pending() => waits += 1,
+                    (_, true) if self.is_pending_at(node.offset.get()) => waits += 1,
                     _ => return Err("a queue holds what does not wait"),
                 }
-                item = if item == last { 0 } else { node.link_b.get() };
+                if item == last {
+                    break;
+                }
             }
             at = queue.next.get();
         }
-        let several = self.pending - slices.min(self.pending);
-        let mut kept = 0;
-        for (_, node) in self.nodes.iter() {
-            timelines += u32::from(node.is(Kind::Timeline) || node.is(Kind::Forgotten));
-            kept += u32::from(node.is(Kind::Wait));
+        let mut item = self.last_scrub;
+        for left in (0..self.scrubs).rev() {
+            item = self.nodes[item].link_b.get();
+            if !self.nodes[item].is_pending() || (item == self.last_scrub) != (left == 0) {
+                return Err("what is to be overwritten is not in one circle");
+            }
         }
-        if timelines != listed || kept != waits || slices > self.pending || (several == 0 && waits != 0) {
+        if timelines != listed || kept != waits || left != waits || slices + self.scrubs + several != self.pending {
             return Err("what waits is not what is in the queues");
         }
         Ok(timelines + waits)
+    }
+
+    /// Whether the number of a timeline leads to it, and past no other of that number.
+    fn is_found(&self, timeline: u32) -> bool {
+        let id = self.nodes[timeline].offset.get();
+        let (mut at, mut hash) = (self.timelines, Self::hash(id));
+        loop {
+            let node = &self.nodes[at];
+            let is_forgotten = node.is(Kind::Forgotten);
+            if !is_forgotten && !node.is(Kind::Timeline) {
+                return false;
+            }
+            if at == timeline {
+                return true;
+            }
+            if !is_forgotten && node.offset.get() == id {
+                return false;
+            }
+            at = Self::branch(node, hash).get();
+            hash <<= 1;
+        }
+    }
+
+    fn is_pending_at(&self, place: u32) -> bool {
+        self.nodes.get(place_of(number_of(place))).is_some_and(Node::is_pending)
     }
 
     fn is_whole(&self) -> bool {
