@@ -20,6 +20,11 @@ impl Needs {
         let bytes = count.saturating_mul(size_of::<T>() as u64);
         self.0 = self.0.saturating_add(rounded(bytes, align_of::<T>() as u64));
     }
+
+    /// The sum.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0
+    }
 }
 
 /// Bytes of a block for [`HostMemory::in_block`](crate::HostMemory::in_block) in which an allocator with these pools always
@@ -90,7 +95,7 @@ pub fn block_bytes_with(
     }
     (0..own).for_each(|_| needs.add::<Cell>(1));
     Ledger::add_needs(pages, memory, &mut needs);
-    Ok(needs.0.saturating_add(ARENA_OVERHEAD))
+    Ok(needs.bytes().saturating_add(ARENA_OVERHEAD))
 }
 
 /// Bytes that one piece of host memory takes of a block for [`HostMemory::in_block`](crate::HostMemory::in_block) at most,

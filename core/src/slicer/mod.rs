@@ -334,9 +334,6 @@ impl Slicer {
     /// Whether [`Slicer::allocate`] would find room.
     #[cold]
     pub(crate) fn fits_at_once(&self, size: u32, align_mask: u32) -> bool {
-        if align_mask == 0 {
-            return Self::find(&self.nodes, &self.bins, size).0 != 0 || self.nodes[self.tail].size.get() >= size;
-        }
         self.find_aligned(size, align_mask).is_some() || gap_in(&self.nodes[self.tail], size, align_mask).is_some()
     }
 

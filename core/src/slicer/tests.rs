@@ -1,6 +1,8 @@
 //! What only the inside can bring about: worn-out slots, forged handles, searches that are disturbed.
 
 use super::*;
+use crate::allocator::sizing::Needs;
+use crate::metadata::Chunked;
 use std::vec::Vec;
 
 fn slicer(granules: u32) -> (Slicer, u32) {
@@ -146,4 +148,111 @@ fn an_undisturbed_search_looks_at_a_bounded_number_of_holes_per_call() {
         calls += 1;
     }
     assert_eq!(calls, 1000u32.div_ceil(search::SCAN_STEP));
+}
+
+/// Where a slice of that size and alignment is put: its page and offset.
+fn place(slicer: &mut Slicer, size: u32, align_mask: u32) -> Option<(u32, u32)> {
+    provide_nodes(slicer);
+    assert_eq!(slicer.fits_at_once(size, align_mask), {
+        let slot = slicer.allocate(size, align_mask);
+        let fits = slot != 0;
+        if fits {
+            slicer.free(slot);
+            provide_nodes(slicer);
+        }
+        fits
+    });
+    let slot = slicer.allocate(size, align_mask);
+    (slot != 0).then(|| (slicer.node(slot).page.get(), slicer.node(slot).offset.get()))
+}
+
+/// Makes holes of these places (offset and size, in order, none touching another), slices between them, and no tail.
+fn with_holes(page: u32, slicer: &mut Slicer, holes: &[(u32, u32)]) {
+    let (mut at, mut slots) = (0, Vec::new());
+    for &(offset, size) in holes {
+        provide_nodes(slicer);
+        if offset > at {
+            slicer.allocate_from_tail(offset - at, 0);
+        }
+        provide_nodes(slicer);
+        slots.push(slicer.allocate_from_tail(size, 0));
+        at = offset + size;
+        assert_eq!(slicer.node(*slots.last().unwrap()).place(), u64::from(page) << 32 | u64::from(offset));
+    }
+    provide_nodes(slicer);
+    let rest = slicer.node(slicer.tail).size.get();
+    if rest != 0 {
+        slicer.allocate_from_tail(rest, 0);
+    }
+    // The last first, so that the lists are in order.
+    for slot in slots.into_iter().rev() {
+        provide_nodes(slicer);
+        slicer.free(slot);
+    }
+    provide_nodes(slicer);
+}
+
+#[test]
+fn of_holes_of_the_class_of_the_worst_case_the_second_is_looked_at_too() {
+    let mut slicer = Slicer::try_new(HostMemory::global(), 1000, PageKind::Equal, 7).unwrap();
+    provide_nodes(&mut slicer);
+    slicer.add_page(0, 1000);
+    // Slices of 62 at multiples of 4 fit into any 65. Both are of the class of 65: one that begins badly, one that does not.
+    with_holes(0, &mut slicer, &[(1, 64), (100, 64), (300, 200)]);
+    assert_eq!(place(&mut slicer, 62, 3), Some((0, 100)));
+    // Behind these two, whatever holds it.
+    assert_eq!(place(&mut slicer, 62, 3), Some((0, 300)));
+    assert!(!slicer.fits_at_once(200, 3) && !slicer.fits_at_once(139, 0));
+    assert!(slicer.fits_at_once(138, 0));
+}
+
+/// What every hole of a size would hold is beyond the largest size there is: no hole is left out.
+#[test]
+fn half_of_the_largest_page_at_a_multiple_of_that_is_found() {
+    const HALF: u32 = 1 << 31;
+    let mut slicer = Slicer::try_new(HostMemory::global(), u32::MAX, PageKind::Equal, 7).unwrap();
+    for (page, holes) in [(0, [(1, HALF + 5)]), (1, [(0, HALF + (1 << 27))])] {
+        provide_nodes(&mut slicer);
+        slicer.add_page(page, u32::MAX);
+        with_holes(page, &mut slicer, &holes);
+    }
+    // The smaller hole comes first, and does not hold it.
+    assert_eq!(place(&mut slicer, HALF + 1, HALF - 1), Some((1, 0)));
+    assert_eq!(place(&mut slicer, HALF + 1, HALF - 1), None);
+    assert_eq!(place(&mut slicer, HALF + 1, 0), Some((0, 1)));
+}
+
+#[test]
+fn nodes_are_counted_for_slices_pages_and_what_is_under_way() {
+    let needs = |slices, pages| {
+        let mut needs = Needs::default();
+        Slicer::add_needs(0, PageKind::Whole, slices, pages, &mut needs).unwrap();
+        needs.bytes()
+    };
+    let of_nodes = |count| {
+        let mut needs = Needs::default();
+        Bins::add_needs(0, &mut needs);
+        Chunked::<Node>::add_needs(count, &mut needs).unwrap();
+        needs.bytes()
+    };
+    let (mut steps, mut before) = (0, 0);
+    for slices in 0..20_000 {
+        for pages in [0, 1, 70] {
+            // Node 0; two a slice; four a page; twice what any one call may need.
+            assert_eq!(
+                needs(slices, pages),
+                of_nodes(1 + 2 * slices + 4 * pages + 8),
+                "{slices} slices, {pages} pages"
+            );
+        }
+        steps += u32::from(before != needs(slices, 0));
+        before = needs(slices, 0);
+    }
+    assert!(steps > 5, "{steps}: nothing was near a step");
+    let (mut equal, mut unequal) = (Needs::default(), Needs::default());
+    Slicer::add_needs(1000, PageKind::Equal, 10, 10, &mut equal).unwrap();
+    Slicer::add_needs(1000, PageKind::Unequal, 10, 10, &mut unequal).unwrap();
+    let mut bins = Needs::default();
+    Bins::add_needs(1000, &mut bins);
+    assert_eq!(unequal.bytes() - equal.bytes(), bins.bytes());
 }
