@@ -501,6 +501,8 @@ impl Pages {
     /// Verifies the lists from scratch: that every idle page is in the list of idle ones, in the order in which they
     /// became idle, and in the list of its age.
     pub(crate) fn check(&self) -> Result<(), &'static str> {
+        self.check_sums()?;
+        self.check_marks()?;
         let mut last = None;
         let in_order = |page: &Page| {
             let later = last.is_none_or(|last| page.idle_since().wrapping_sub(last) as i32 >= 0);
@@ -509,10 +511,7 @@ impl Pages {
         };
         let idle = self.count_list(&self.idle, State::Idle, in_order)?;
         let stuck = self.count_list(&self.stuck, State::Stuck, |_| true)?;
-        let there = |state| self.pages.indices().filter(|&i| self.pages[i].is(state)).count();
-        if (idle, stuck) != (self.idle_count, self.stuck_count)
-            || (idle as usize, stuck as usize) != (there(State::Idle), there(State::Stuck))
-        {
+        if (idle, stuck) != (self.idle_count, self.stuck_count) {
             return Err("a list of pages is incomplete");
         }
         if !self.ageing.is_on() {
@@ -527,6 +526,52 @@ impl Pages {
         let stale = |page: &Page| page.expiry.get() <= self.ageing.checks;
         listed += self.count_list(&self.ageing.expired, State::Idle, stale)?;
         if listed == self.idle_count { Ok(()) } else { Err("an idle page is in no list of its age") }
+    }
+
+    fn check_sums(&self) -> Result<(), &'static str> {
+        let (mut idle, mut vacant, mut unmapped) = (0, 0, (0, 0));
+        let (mut serving, mut leaving, mut stuck) = ((0, 0), (0, 0), (0, 0));
+        for page in self.pages.indices().map(|index| &self.pages[index]) {
+            idle += u32::from(page.is_idle());
+            let (count, bytes) = match page.state.get() {
+                State::Vacant => {
+                    vacant += 1;
+                    continue;
+                }
+                State::Busy | State::Idle => &mut serving,
+                State::Leaving => &mut leaving,
+                State::Stuck => &mut stuck,
+            };
+            (*count, *bytes) = (*count + 1, *bytes + page.memory.size);
+            if !page.memory.is_mapped() {
+                unmapped = (unmapped.0 + 1, unmapped.1 + page.memory.size);
+            }
+        }
+        if (serving.0, leaving.0, stuck.0) != (self.count, self.leaving_count, self.stuck_count)
+            || (idle, vacant, unmapped) != (self.idle_count, self.vacant_count, self.unmapped())
+        {
+            return Err("a count of pages differs from a walk");
+        }
+        if (serving.1, leaving.1, stuck.1) != (self.staying(), self.leaving, self.stuck_bytes) {
+            return Err("the bytes of pages differ from a walk");
+        }
+        Ok(())
+    }
+
+    /// The sets hold those pages that they are for.
+    fn check_marks(&self) -> Result<(), &'static str> {
+        for (set, state) in [(Set::Vacant, State::Vacant), (Set::Idle, State::Idle)] {
+            for index in self.pages.indices() {
+                let (bits, groups) = self.marks_of(set, index);
+                let is_member = self.pages[index].is(state) && (state == State::Vacant || self.marks_idle);
+                if (bits.get() >> (index & 63) & 1 == 1) != is_member
+                    || (groups.get() >> (index >> 6 & 63) & 1 == 1) != (bits.get() != 0)
+                {
+                    return Err("a set of pages does not hold those it is for");
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Verifies a list and counts its pages.
@@ -556,3 +601,6 @@ impl Index<u32> for Pages {
         &self.pages[index]
     }
 }
+
+#[cfg(test)]
+mod damage;
