@@ -511,6 +511,12 @@ impl<D: Device> Allocator<D> {
         self.pools.iter().chain(self.types.own_cells())
     }
 
+    /// One of the pools, for tests that tamper with it.
+    #[cfg(test)]
+    pub(crate) fn with_pool<R>(&self, index: usize, then: impl FnOnce(&mut Pool) -> R) -> R {
+        then(&mut self.pools.as_slice()[index].pool.lock())
+    }
+
     /// The pools whose pages go back by themselves.
     fn giving_cells(&self) -> impl Iterator<Item = &Cell> {
         self.pools.iter().chain(self.types.giving_cells())

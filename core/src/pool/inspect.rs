@@ -1,6 +1,7 @@
 //! Looking at a pool: what is where, figures, and whether the books are right.
 #![forbid(unsafe_code)]
 
+use super::page::State;
 use super::{Kind, Page, Pool};
 use crate::report::Statistics;
 use crate::slicer::nodes::Node;
@@ -54,7 +55,7 @@ impl Pool {
             memory: memory.handle,
             offset,
             size,
-            requested: if live { size - self.padding_of(node) } else { 0 },
+            requested: if live { size.saturating_sub(self.padding_of(node)) } else { 0 },
             address: memory.address_at(offset),
         })
     }
@@ -107,6 +108,13 @@ impl Pool {
     pub(crate) fn check(&self) -> Result<(), &'static str> {
         let pages =
             self.pages.in_slicer().map(|page| (page.edge(), (page.memory.size >> self.rules.granule_shift) as u32));
+        let mut next = self.pages.page_from(0);
+        while let Some((index, page)) = next {
+            if (page.is(State::Busy) || page.is(State::Idle)) && self.slicer.node(page.edge()).page.get() != index {
+                return Err("a page's edge is another's");
+            }
+            next = self.pages.page_from(index + 1);
+        }
         let holds_nothing = |page: &&Page| match self.rules.cuts() {
             true => self.slicer.page_is_empty(page.edge()),
             false => self.slicer.node(page.edge()).is_free(),

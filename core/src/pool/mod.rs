@@ -8,6 +8,8 @@
 #![deny(unsafe_code)]
 
 mod ageing;
+#[cfg(test)]
+mod damage;
 mod direct;
 mod exact;
 mod exclusive;

@@ -256,3 +256,62 @@ fn nodes_are_counted_for_slices_pages_and_what_is_under_way() {
     Bins::add_needs(1000, &mut bins);
     assert_eq!(unequal.bytes() - equal.bytes(), bins.bytes());
 }
+
+/// Several pages are on their way at once, and whatever happens meanwhile leaves them what they were promised.
+#[test]
+fn pages_on_their_way_find_the_nodes_that_were_promised_to_them() {
+    for growths in 1..=8 {
+        let (mut slicer, _) = slicer(100_000);
+        for _ in 0..growths {
+            while !slicer.has_nodes_for_page() {
+                let chunk = Chunk::allocate(HostMemory::global(), slicer.plan().unwrap()).unwrap();
+                assert!(slicer.install(chunk).is_none());
+            }
+            slicer.promise_nodes();
+        }
+        while slicer.has_nodes() {
+            assert_ne!(slicer.allocate_from_tail(1, 0), 0);
+        }
+        for page in 1..=growths {
+            slicer.release_promise();
+            slicer.add_page(page, 100);
+            assert_ne!(slicer.allocate_from_tail(1, 0), 0);
+        }
+        assert!(slicer.promised == 0);
+    }
+}
+
+#[test]
+fn a_page_that_was_made_longer_has_a_class_for_the_largest_hole_it_can_have() {
+    // Of the lengths some are the first, some the last of their class.
+    for length in (11..4000).step_by(7).chain([63, 64, 127, 128, 1 << 20, u32::MAX - 1, u32::MAX]) {
+        let (mut slicer, edge) = slicer(10);
+        slicer.extend_tail(HostMemory::global(), length - 10).unwrap();
+        let first = allocate(&mut slicer, length - 1);
+        let last = allocate(&mut slicer, 1);
+        slicer.free(first.slot());
+        assert_eq!(slicer.largest_bound(), length - 1);
+        slicer.check([(edge, length)].into_iter()).unwrap();
+        assert_eq!(allocate(&mut slicer, length - 1).slot(), first.slot());
+        slicer.free(last.slot());
+        slicer.check([(edge, length)].into_iter()).unwrap();
+    }
+}
+
+#[test]
+fn there_is_a_head_for_every_class_up_to_the_largest() {
+    let heads = |largest| {
+        let mut needs = Needs::default();
+        Bins::add_needs(largest, &mut needs);
+        needs.bytes()
+    };
+    let of = |count| {
+        let mut needs = Needs::default();
+        needs.add::<u32>(count);
+        needs.bytes()
+    };
+    // Sizes below 64 have a class each, and there is one for 0; then two have one.
+    assert_eq!([0, 1, 31, 62, 63, 64, 65, 66].map(heads), [1, 2, 32, 63, 64, 65, 65, 66].map(of));
+    assert_ne!(of(64), of(65));
+    assert_eq!(heads(u32::MAX), of(28 * 32));
+}
