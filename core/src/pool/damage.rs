@@ -47,8 +47,11 @@ fn noticed<T: Copy + PartialEq + Debug>(
 #[cfg_attr(not(feature = "complete"), ignore = "needs a complete build")]
 #[test]
 fn a_wrong_sum_of_a_pool_is_noticed() {
-    let kinds =
-        [PoolOptions::sliced_pages(1 << 16, 1 << 16, None), PoolOptions::exclusive_pages(1 << 16), PoolOptions::direct(None)];
+    let kinds = [
+        PoolOptions::sliced_pages(1 << 16, 1 << 16, None),
+        PoolOptions::exclusive_pages(1 << 16),
+        PoolOptions::direct(None),
+    ];
     for options in kinds {
         let allocator = busy(options);
         allocator.with_pool(0, |pool| {
@@ -74,8 +77,11 @@ fn a_wrong_sum_of_a_pool_is_noticed() {
 #[cfg_attr(not(feature = "complete"), ignore = "needs a complete build")]
 #[test]
 fn a_page_whose_edge_is_another_or_that_is_idle_and_is_not_said_to_be_is_noticed() {
-    let kinds =
-        [PoolOptions::sliced_pages(1 << 14, 1 << 14, None), PoolOptions::exclusive_pages(1 << 16), PoolOptions::direct(None)];
+    let kinds = [
+        PoolOptions::sliced_pages(1 << 14, 1 << 14, None),
+        PoolOptions::exclusive_pages(1 << 16),
+        PoolOptions::direct(None),
+    ];
     for options in kinds {
         let allocator = busy(options);
         allocator.with_pool(0, |pool| {

@@ -604,3 +604,5 @@ impl Index<u32> for Pages {
 
 #[cfg(test)]
 mod damage;
+#[cfg(test)]
+mod tests;
