@@ -236,7 +236,7 @@ fn nodes_are_counted_for_slices_pages_and_what_is_under_way() {
         needs.bytes()
     };
     let (mut steps, mut before) = (0, 0);
-    for slices in 0..20_000 {
+    for slices in 0..1800 {
         for pages in [0, 1, 70] {
             // Node 0; two a slice; four a page; twice what any one call may need.
             assert_eq!(
@@ -314,4 +314,50 @@ fn there_is_a_head_for_every_class_up_to_the_largest() {
     assert_eq!([0, 1, 31, 62, 63, 64, 65, 66].map(heads), [1, 2, 32, 63, 64, 65, 65, 66].map(of));
     assert_ne!(of(64), of(65));
     assert_eq!(heads(u32::MAX), of(28 * 32));
+}
+
+/// A search that has been disturbed too often to start again does so all the same where its hole is none any more.
+#[cfg_attr(not(feature = "complete"), ignore = "needs a complete build")]
+#[test]
+fn a_search_whose_hole_has_gone_starts_again_however_often_it_was_disturbed() {
+    let (mut slicer, ids) = full_of_holes(5000);
+    let mut scan = slicer.begin_scan(65, u32::MAX);
+    for _ in 0..10 {
+        let Scanned::More(more) = slicer.scan(65, 0, scan) else { panic!("ends too early") };
+        scan = more;
+        let id = allocate(&mut slicer, 64);
+        slicer.free(id.slot());
+    }
+    let taken: Vec<_> = ids.iter().map(|_| allocate(&mut slicer, 64)).collect();
+    assert_eq!(slicer.free_granules(), 0);
+    let (first, behind) = (taken[0].slot(), slicer.node(taken[0].slot()).next.get());
+    assert_eq!(slicer.node(behind).size.get(), 1);
+    slicer.free(first);
+    slicer.free(behind);
+    provide_nodes(&mut slicer);
+    assert!(matches!(slicer.scan(65, 0, scan), Scanned::Placed(_)));
+}
+
+#[cfg_attr(not(feature = "complete"), ignore = "needs a complete build")]
+#[test]
+fn a_search_of_one_class_looks_at_no_other() {
+    let mut slicer = Slicer::try_new(HostMemory::global(), 1000, PageKind::Equal, 7).unwrap();
+    provide_nodes(&mut slicer);
+    slicer.add_page(0, 1000);
+    // 66 and 68 are of other classes than 64. Of three that begin badly or well, the third would do.
+    with_holes(0, &mut slicer, &[(1, 66), (101, 66), (200, 66), (401, 64), (501, 64)]);
+    for budget in [0, 1, 2, 3, 100] {
+        let scan = slicer.begin_scan_of_class(64, budget);
+        assert_eq!(slicer.would_fit(64, 7, scan), Ok(false), "{budget}");
+    }
+    let fits = [0, 1, 2, 3, 4, 5, 100].map(|budget| {
+        let scan = slicer.begin_scan(64, budget);
+        slicer.would_fit(64, 7, scan).unwrap()
+    });
+    // Two of its own class, then those above, as many as it may look at.
+    assert_eq!(fits, [false, false, false, false, false, true, true]);
+    let scan = slicer.begin_scan_of_class(66, 3);
+    assert_eq!(slicer.would_fit(66, 7, scan), Ok(true));
+    let scan = slicer.begin_scan_of_class(66, 2);
+    assert_eq!(slicer.would_fit(66, 7, scan), Ok(false));
 }
