@@ -361,3 +361,61 @@ fn a_search_of_one_class_looks_at_no_other() {
     let scan = slicer.begin_scan_of_class(66, 2);
     assert_eq!(slicer.would_fit(66, 7, scan), Ok(false));
 }
+
+#[test]
+fn the_largest_hole_is_looked_for_with_a_bounded_number_of_looks_per_call() {
+    let (slicer, _) = full_of_holes(1000);
+    let (mut scan, mut largest) = slicer.begin_largest();
+    let mut calls = 0;
+    loop {
+        calls += 1;
+        let more;
+        (largest, more) = slicer.largest(scan, largest);
+        match more {
+            Some(more) => scan = more,
+            None => break,
+        }
+    }
+    assert_eq!((largest, calls), (64, 1000u32.div_ceil(search::SCAN_STEP)));
+}
+
+/// A slicer with so many holes of 64 behind one of 65, all of one class, and one of 30.
+fn with_one_of_65(count: u32) -> Slicer {
+    let mut slicer = Slicer::try_new(HostMemory::global(), 65 * count + 200, PageKind::Equal, 7).unwrap();
+    provide_nodes(&mut slicer);
+    slicer.add_page(0, 65 * count + 200);
+    let holes: Vec<_> = (0..count).map(|i| (100 + 65 * i, 64)).collect();
+    with_holes(0, &mut slicer, &[&[(0, 65), (67, 30)], &holes[..]].concat());
+    slicer
+}
+
+#[test]
+fn a_search_for_the_largest_hole_that_starts_again_forgets_what_it_has_seen() {
+    let mut slicer = with_one_of_65(300);
+    let (scan, least) = slicer.begin_largest();
+    let (mut largest, mut more) = slicer.largest(scan, least);
+    assert_eq!(largest, 65);
+    allocate(&mut slicer, 65);
+    while let Some(scan) = more {
+        (largest, more) = slicer.largest(scan, largest);
+    }
+    assert_eq!(largest, 64);
+}
+
+#[cfg_attr(not(feature = "complete"), ignore = "needs a complete build")]
+#[test]
+fn a_search_for_the_largest_hole_that_goes_on_remembers_what_it_has_seen() {
+    let mut slicer = with_one_of_65(5000);
+    let (scan, least) = slicer.begin_largest();
+    let (mut largest, mut more) = slicer.largest(scan, least);
+    let mut calls = 1;
+    while let Some(scan) = more {
+        // Something changes that is of no consequence.
+        let id = allocate(&mut slicer, 30);
+        slicer.free(id.slot());
+        (largest, more) = slicer.largest(scan, largest);
+        calls += 1;
+    }
+    assert_eq!(largest, 65);
+    assert!((9..=16).contains(&calls), "{calls}");
+}
