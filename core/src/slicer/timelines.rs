@@ -468,6 +468,46 @@ mod tests {
     }
 
     #[test]
+    fn of_forgotten_places_on_the_way_a_new_timeline_takes_the_first() {
+        // The top bit of a number's hash is its first branch.
+        let mut same_way = (1..).filter(|&number| Slicer::hash(number) >> 31 == 1);
+        let mut next = || same_way.next().unwrap();
+        let mut slicer = slicer(100);
+        let numbers = [next(), next(), next()];
+        let [first, second, third] = numbers.map(|number| slicer.need_timeline(number));
+        slicer.forget_timeline(first);
+        // Others of the way are still known.
+        assert_eq!(slicer.need_timeline(numbers[1]), second);
+        assert_eq!(slicer.need_timeline(next()), first);
+        slicer.forget_timeline(first);
+        slicer.forget_timeline(second);
+        assert_eq!(slicer.need_timeline(numbers[2]), third);
+        assert_eq!(slicer.need_timeline(next()), first);
+        assert_eq!(slicer.check_timelines(), Ok(3));
+    }
+
+    #[cfg_attr(not(feature = "complete"), ignore = "needs a complete build")]
+    #[test]
+    fn the_way_to_a_timeline_is_short_whatever_the_numbers_have_in_common() {
+        for shift in [0, 7, 16] {
+            let mut slicer = slicer(4000);
+            for number in 0..2000 {
+                slicer.need_timeline(number << shift);
+            }
+            let depth = |number| {
+                let (mut at, mut hash, mut depth) = (slicer.timelines, Slicer::hash(number), 0);
+                while slicer.nodes[at].offset.get() != number {
+                    at = Slicer::branch(&slicer.nodes[at], hash).get();
+                    (hash, depth) = (hash << 1, depth + 1);
+                }
+                depth
+            };
+            let deepest = (0..2000).map(|number| depth(number << shift)).max();
+            assert!(deepest <= Some(31), "{deepest:?} for {shift}");
+        }
+    }
+
+    #[test]
     fn a_queue_gives_what_is_due_in_order_and_nothing_before_its_time() {
         let mut slicer = slicer(64);
         slicer.add_page(0, 1000);
