@@ -67,6 +67,8 @@ fn main() -> Result<(), Failure> {
     let core = woven.core.clone();
     let programs = measure(&woven.programs, &core)?;
 
+    // Those that may only look as if nobody noticed them.
+    let again = Mutex::new(BTreeSet::new());
     let queue: Vec<_> =
         mutants.iter().filter(|m| woven.numbers.contains(&m.number) && !known.contains_key(&m.name)).collect();
     let taken = AtomicUsize::new(0);
@@ -75,15 +77,20 @@ fn main() -> Result<(), Failure> {
             scope.spawn(|| {
                 while let Some(mutant) = queue.get(taken.fetch_add(1, Ordering::Relaxed)) {
                     let (outcome, by) = try_one(&programs, mutant.number, &core);
-                    note(mutant, outcome, &by);
+                    if outcome == "missed" && woven.constant.contains(&mutant.number) {
+                        again.lock().unwrap().insert(mutant.number);
+                    } else {
+                        note(mutant, outcome, &by);
+                    }
                 }
             });
         }
     });
     println!("{} tried, {:.0} s", queue.len(), begin.elapsed().as_secs_f32());
 
-    let alone: Vec<_> =
-        mutants.iter().filter(|m| !woven.numbers.contains(&m.number) && !known.contains_key(&m.name)).collect();
+    let again = again.into_inner()?;
+    let is_alone = |number| !woven.numbers.contains(number) || again.contains(number);
+    let alone: Vec<_> = mutants.iter().filter(|m| is_alone(&m.number) && !known.contains_key(&m.name)).collect();
     let tree = Tree::copy(&repository, folder.join("alone"), folder.join("alone-target"))?;
     for mutant in &alone {
         let source = fs::read_to_string(repository.join(&mutant.file))?;
@@ -168,6 +175,8 @@ fn replaced(source: &str, mutant: &Mutant) -> String {
 struct Woven {
     programs: Vec<Program>,
     numbers: BTreeSet<usize>,
+    /// Those of them that do nothing in what the compiler works out.
+    constant: BTreeSet<usize>,
     core: PathBuf,
 }
 
@@ -186,59 +195,46 @@ impl Woven {
         let known: BTreeSet<&str> = known.lines().collect();
         let mut refused: BTreeSet<usize> =
             mutants.iter().filter(|m| known.contains(&*m.name)).map(|m| m.number).collect();
-        let mut stay_const: BTreeSet<String> =
-            known.iter().filter_map(|line| line.strip_prefix("const ")).map(str::to_owned).collect();
         loop {
-            let (mut texts, mut numbers) = (HashMap::new(), BTreeSet::new());
+            let (mut texts, mut numbers, mut constant) = (HashMap::new(), BTreeSet::new(), BTreeSet::new());
             for (file, mutants) in &files {
                 let source = fs::read_to_string(repository.join(file))?;
                 let mutants: Vec<_> = mutants.iter().copied().filter(|m| !refused.contains(&m.number)).collect();
-                let (mut text, woven) = weave::weave(&source, &mutants, &stay_const)?;
+                let (mut text, woven) = weave::weave(&source, &mutants)?;
                 if *file == ROOT {
-                    text += include_str!("switch.rs");
+                    let features = "#![feature(core_intrinsics, const_eval_select)]\n#![allow(internal_features)]\n";
+                    text = format!("{features}{text}{}", include_str!("switch.rs"));
                 }
                 tree.write(file, &text)?;
                 texts.insert((*file).to_owned(), text);
-                numbers.extend(woven);
+                numbers.extend(woven.numbers);
+                constant.extend(woven.constant);
             }
             let names = mutants.iter().filter(|m| refused.contains(&m.number)).map(|m| format!("{}\n", m.name));
-            fs::write(
-                &notes,
-                names.chain(stay_const.iter().map(|name| format!("const {name}\n"))).collect::<String>(),
-            )?;
+            fs::write(&notes, names.collect::<String>())?;
             let refusals = match tree.build(tests)? {
-                Ok(programs) => return Ok(Self { programs, numbers, core: tree.root.join("core") }),
+                Ok(programs) => return Ok(Self { programs, numbers, constant, core: tree.root.join("core") }),
                 Err(refusals) => refusals,
             };
-            let known = refused.len() + stay_const.len();
+            let known = refused.len();
             for refusal in &refusals {
                 let file = if texts.contains_key(&refusal.file) {
                     refusal.file.clone()
                 } else {
                     format!("core/{}", refusal.file)
                 };
-                if let Some(name) = called_where_constant(&refusal.message) {
-                    stay_const.insert(name);
-                } else if let Some(number) = texts.get(&file).and_then(|text| blamed(text, refusal)) {
+                if let Some(number) = texts.get(&file).and_then(|text| blamed(text, refusal)) {
                     refused.insert(number);
                 }
             }
-            println!("{} refused, {} stay const", refused.len(), stay_const.len());
-            if refused.len() + stay_const.len() == known {
+            println!("{} refused", refused.len());
+            if refused.len() == known {
                 let messages: Vec<_> =
                     refusals.iter().map(|r| format!("{}:{} {}", r.file, r.byte, r.message)).collect();
                 return Err(format!("does not compile, and no change is to blame: {messages:#?}").into());
             }
         }
     }
-}
-
-/// The function's name, if that is what the compiler complains of.
-fn called_where_constant(message: &str) -> Option<String> {
-    let rest = message.strip_prefix("cannot call non-const ")?;
-    let path = rest.split('`').nth(1)?;
-    let path = path.split("::<").next()?;
-    Some(path.rsplit("::").next()?.to_owned())
 }
 
 /// The change whose switch is nearest: what it does stands behind it, or it is for an arm of a `match` and stands in that.

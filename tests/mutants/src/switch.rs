@@ -22,13 +22,22 @@ pub(crate) mod mutant {
     }
 
     #[inline]
-    pub(crate) fn is(which: usize) -> bool {
-        number() == which
+    pub(crate) const fn is(which: usize) -> bool {
+        at(which, which) == which
     }
 
-    /// The number, if it is one from `first` to `last`; else none's.
+    /// The number, if it is one from `first` to `last`; else none's. What the compiler works out is never changed.
     #[inline]
-    pub(crate) fn at(first: usize, last: usize) -> usize {
+    pub(crate) const fn at(first: usize, last: usize) -> usize {
+        core::intrinsics::const_eval_select((first, last), never, look_between)
+    }
+
+    const fn never(_: usize, _: usize) -> usize {
+        0
+    }
+
+    #[inline]
+    fn look_between(first: usize, last: usize) -> usize {
         let number = number();
         if number.wrapping_sub(first) <= last - first { number } else { 0 }
     }

@@ -13,30 +13,41 @@ use syn::{BinOp, Block, Expr, Signature};
 
 use crate::list::{Genre, Mutant};
 
-/// The file with all changes of `mutants` that could be written into it, and their numbers.
-pub(crate) fn weave(
-    source: &str,
-    mutants: &[&Mutant],
-    stay_const: &BTreeSet<String>,
-) -> Result<(String, BTreeSet<usize>), syn::Error> {
+/// What has been written into a file.
+#[derive(Default)]
+pub(crate) struct Woven {
+    /// The numbers of the changes.
+    pub(crate) numbers: BTreeSet<usize>,
+    /// Those in functions that the compiler may work out beforehand: then they are without change.
+    pub(crate) constant: BTreeSet<usize>,
+}
+
+/// The file with all changes of `mutants` that could be written into it.
+pub(crate) fn weave(source: &str, mutants: &[&Mutant]) -> Result<(String, Woven), syn::Error> {
     let mut file = syn::parse_file(source)?;
     let mut wanted: HashMap<(Genre, usize, usize), Vec<&Mutant>> = HashMap::new();
     for mutant in mutants {
         wanted.entry((mutant.genre, mutant.start.0, mutant.start.1)).or_default().push(mutant);
     }
-    let mut weaver = Weaver { wanted, woven: BTreeSet::new(), stay_const };
+    let mut weaver = Weaver { wanted, woven: Woven::default(), in_constant: false };
     weaver.visit_file_mut(&mut file);
     Ok((file.to_token_stream().to_string(), weaver.woven))
 }
 
 struct Weaver<'a> {
     wanted: HashMap<(Genre, usize, usize), Vec<&'a Mutant>>,
-    woven: BTreeSet<usize>,
-    /// Functions that something constant calls.
-    stay_const: &'a BTreeSet<String>,
+    woven: Woven,
+    in_constant: bool,
 }
 
 impl<'a> Weaver<'a> {
+    fn note(&mut self, mutant: &Mutant) {
+        self.woven.numbers.insert(mutant.number);
+        if self.in_constant {
+            self.woven.constant.insert(mutant.number);
+        }
+    }
+
     fn take(&mut self, genre: Genre, at: LineColumn) -> Vec<&'a Mutant> {
         self.wanted.remove(&(genre, at.line, at.column + 1)).unwrap_or_default()
     }
@@ -44,7 +55,7 @@ impl<'a> Weaver<'a> {
     /// `match` over the numbers of the mutants, with what each does and what happens otherwise.
     fn switch(&mut self, mutants: &[&Mutant], ways: &[TokenStream], otherwise: &TokenStream) -> TokenStream {
         let arms = mutants.iter().zip(ways).map(|(mutant, way)| {
-            self.woven.insert(mutant.number);
+            self.note(mutant);
             let number = mutant.number;
             quote!(#number => #way,)
         });
@@ -54,22 +65,18 @@ impl<'a> Weaver<'a> {
     }
 
     /// The changes to what a function returns, before everything that it does. `first` is where its body begins.
-    fn function(&mut self, signature: &mut Signature, block: &mut Block) {
+    fn function(&mut self, signature: &Signature, block: &mut Block) {
         let Some(first) = block.stmts.first().map(|statement| statement.span().start()) else { return };
-        if signature.constness.is_some() {
-            if self.stay_const.contains(&signature.ident.to_string()) {
-                return;
-            }
-            signature.constness = None;
-        }
+        let outside = std::mem::replace(&mut self.in_constant, signature.constness.is_some());
         let mutants = self.take(Genre::FnValue, first);
         visit_mut::visit_block_mut(self, block);
         for mutant in mutants.into_iter().rev() {
             let Ok(value) = syn::parse_str::<Expr>(&mutant.replacement) else { continue };
             let number = mutant.number;
             block.stmts.insert(0, syn::parse_quote!(if crate::mutant::is(#number) { return #value; }));
-            self.woven.insert(number);
+            self.note(mutant);
         }
+        self.in_constant = outside;
     }
 
     fn binary(&mut self, left: &Expr, op: &BinOp, right: &Expr, mutants: &[&Mutant]) -> Option<TokenStream> {
@@ -130,16 +137,16 @@ impl VisitMut for Weaver<'_> {
     fn visit_generic_argument_mut(&mut self, _: &mut syn::GenericArgument) {}
 
     fn visit_item_fn_mut(&mut self, item: &mut syn::ItemFn) {
-        self.function(&mut item.sig, &mut item.block);
+        self.function(&item.sig, &mut item.block);
     }
 
     fn visit_impl_item_fn_mut(&mut self, item: &mut syn::ImplItemFn) {
-        self.function(&mut item.sig, &mut item.block);
+        self.function(&item.sig, &mut item.block);
     }
 
     fn visit_trait_item_fn_mut(&mut self, item: &mut syn::TraitItemFn) {
         if let Some(block) = &mut item.default {
-            self.function(&mut item.sig, block);
+            self.function(&item.sig, block);
         }
     }
 
@@ -160,7 +167,7 @@ impl VisitMut for Weaver<'_> {
                 "true" => syn::parse_quote!(crate::mutant::is(#number) || (#guard)),
                 _ => syn::parse_quote!(!crate::mutant::is(#number) && (#guard)),
             };
-            self.woven.insert(number);
+            self.note(mutant);
         }
         for mutant in gone {
             let number = mutant.number;
@@ -169,7 +176,7 @@ impl VisitMut for Weaver<'_> {
                 None => syn::parse_quote!(!crate::mutant::is(#number)),
             };
             arm.guard = Some((Default::default(), Box::new(guard)));
-            self.woven.insert(number);
+            self.note(mutant);
         }
     }
 
