@@ -316,6 +316,43 @@ mod tests {
         }
     }
 
+    /// Bytes that an index for so many pages is said to need.
+    fn needs_of(pages: u32) -> u64 {
+        let mut needs = Needs::default();
+        SizeIndex::add_needs(pages, &mut needs);
+        needs.bytes()
+    }
+
+    #[test]
+    fn the_needs_of_an_index_are_those_of_the_segments_it_gets() {
+        for pages in (0..=40).chain([64, 65, 1000, 4096, 4097]) {
+            let (mut index, mut gotten) = (SizeIndex::new(), Needs::default());
+            while !index.has_room(pages) {
+                let segment = SizeIndex::allocate(HostMemory::global(), index.plan().unwrap()).unwrap();
+                gotten.add::<Cell<u32>>(u64::from(segment.len()));
+                assert!(index.install(segment).is_none());
+            }
+            assert_eq!(needs_of(pages), gotten.bytes(), "{pages}");
+        }
+        // More pages than can be counted need no more than all segments.
+        assert_eq!(needs_of(u32::MAX), needs_of(1 << 24));
+    }
+
+    #[test]
+    fn an_index_takes_only_the_segment_it_needs_next() {
+        let segment = |number| SizeIndex::allocate(HostMemory::global(), number).unwrap();
+        let mut index = SizeIndex::new();
+        for number in 0..3 {
+            assert!(index.install(segment(number)).is_none());
+        }
+        // Another thread was faster.
+        assert!(index.install(segment(2)).is_some());
+        assert_eq!((index.plan(), index.capacity()), (Ok(3), 64));
+        let mut full = SizeIndex { installed: SEGMENTS as u32, ..SizeIndex::new() };
+        assert!(full.install(segment(0)).is_some());
+        assert_eq!(full.plan(), Err(Error::TooManySlices { limit: 1 << 26 }));
+    }
+
     #[test]
     fn pages_are_found_by_their_size_only_the_last_freed_first() {
         let mut pages = Pages::new();

@@ -132,6 +132,22 @@ mod tests {
     }
 
     #[test]
+    fn a_page_of_the_refused_size_makes_up_for_the_refusal_and_a_smaller_one_does_not() {
+        let mib = 1 << 20;
+        let mut refusals = Refusals::new();
+        refusals.look_at_returns(3);
+        assert!(!refusals.note(8 * mib, 8 * mib, -2));
+        refusals.note_success(8 * mib - 256);
+        assert!(refusals.pause(8 * mib).is_err());
+        refusals.note_success(8 * mib);
+        assert_eq!((refusals.pause(8 * mib), refusals.shrink(16 * mib, 512, 256)), (Ok(()), 16 * mib));
+        // Pages that were returned before have nothing to do with what is refused after it.
+        assert!(!refusals.note(8 * mib, 8 * mib, -2));
+        refusals.look_at_returns(3);
+        assert!(refusals.pause(8 * mib).is_err());
+    }
+
+    #[test]
     fn smaller_pages_are_asked_for_all_the_same() {
         let mut refusals = Refusals::new();
         assert!(!refusals.note(1 << 30, 1 << 30, -2));

@@ -144,7 +144,7 @@ impl Rules {
             Kind::Exclusive(exclusive) => (exclusive.accepted(), Sizes::NONE, u64::from(exclusive.largest) * granule),
             Kind::Direct(direct) => (Sizes::new(1, direct.limit), Sizes::NONE, direct.limit),
         };
-        if COMPLETE && margin != 0 {
+        if COMPLETE {
             // A pool without room for a page takes requests so that they get the right error, and those are counted, too.
             let countable = u64::from(u32::MAX - margin as u32) * granule;
             let last = if largest == 0 { Some(countable) } else { largest.checked_sub(margin * granule) };

@@ -114,12 +114,9 @@ impl Sliced {
         let granule = options.granule;
         // A page must hold a slice of its own size, so it is never rounded down below what was asked for.
         let page_size_with_room = align_up(page_size, granule).ok_or(refused)?;
-        let mut page = page_size_with_room;
         let cap = max_pool_size.unwrap_or(u64::MAX);
-        if cap < page {
-            // One page that the cap can pay for; none at all if not even a granule can be paid for.
-            page = align_down(cap, granule);
-        }
+        // At least one page that the cap can pay for; none at all if not even a granule can be paid for.
+        let page = page_size_with_room.min(align_down(cap, granule));
         if page > limit {
             return Err(refused);
         }
@@ -243,6 +240,17 @@ mod tests {
         {
             assert_eq!(whole_pages(cap, page), cap.checked_div(page).unwrap_or(0) * page, "{cap} {page}");
         }
+    }
+
+    #[cfg_attr(not(feature = "complete"), ignore = "needs a complete build")]
+    #[test]
+    fn pages_that_grow_without_a_cap_reach_the_last_step_that_numbers_can_count() {
+        let options = PoolOptions::growing_pages(1024, 4096).with_granule(32);
+        let pool = Sliced::try_new(&options, 1024, u64::MAX, None, u64::MAX).unwrap();
+        // Steps have a sixteenth of the smallest page.
+        let most = u64::MAX - 63;
+        assert_eq!(pool.next_page(1024, most - 1024, 0), Some(1024));
+        assert_eq!((pool.next_page(1024, most - 992, 0), pool.next_page(32, most - 992, 0)), (None, Some(992)));
     }
 
     #[cfg_attr(not(feature = "complete"), ignore = "needs a complete build")]

@@ -37,17 +37,13 @@ impl Pool {
         self.settle_whole(hole)
     }
 
-    /// Serves a request with any free page that holds it: when the device gives no other.
+    /// Serves a request for which [`Pool::place_whole`] has found no page with any free one that holds it: when the device
+    /// gives no other. A direct pool has none then.
     pub(super) fn place_whole_in_any(&mut self, fit: &Fit) -> Option<Slice> {
-        match &self.rules.kind {
-            Kind::Direct(_) => self.place_whole_elsewhere(fit),
-            _ => {
-                let hole = self.take_exclusive(fit, false);
-                match self.settle_whole(hole) {
-                    0 => None,
-                    slot => Some(self.book_whole(slot, fit.requested)),
-                }
-            }
+        let hole = self.take_exclusive(fit, false);
+        match self.settle_whole(hole) {
+            0 => None,
+            slot => Some(self.book_whole(slot, fit.requested)),
         }
     }
 
@@ -183,5 +179,43 @@ impl Pool {
         }
         self.unbook_whole(slot);
         Ok(self.book_whole(slot, fit.requested))
+    }
+}
+
+#[cfg(all(test, feature = "complete"))]
+mod tests {
+    use super::*;
+    use crate::device::{DeviceMemory, MemoryType};
+    use crate::metadata::HostMemory;
+    use crate::pool::{PoolOptions, Rules};
+    use crate::slots::GENERATION_RETIRED;
+
+    #[test]
+    fn a_free_page_whose_slot_is_worn_out_stays_free_until_there_is_another_slot() {
+        for options in [PoolOptions::direct(None), PoolOptions::exclusive_pages(4096)] {
+            let rules = Rules::try_new(&options, &MemoryType::default(), 0).unwrap();
+            let mut pool = Pool::try_new(HostMemory::global(), rules, 1).unwrap();
+            while let Some(lacking) = pool.lacks().unwrap() {
+                assert!(pool.install(lacking.allocate(HostMemory::global()).unwrap()).is_none());
+            }
+            let fit = rules.fit_usual(1000, 1).unwrap();
+            let bytes = pool.begin_growth(&fit, u64::MAX, 0, 0).unwrap();
+            let memory = DeviceMemory { size: bytes, ..DeviceMemory::new(1) };
+            let slot = pool.commit_growth(memory, &fit).id.slot();
+            // The last of all frees that a slot lasts for, while no other slot is left.
+            pool.slicer.set_generation(slot, GENERATION_RETIRED - 1);
+            pool.free_slot(slot, &Clock::new());
+            let mut promised = 0;
+            while pool.slicer.has_spare_nodes(1) {
+                pool.slicer.promise_spare(1);
+                promised += 1;
+            }
+            assert!(pool.place(&fit).is_none());
+            assert_eq!(pool.check(), Ok(()));
+            pool.slicer.release_spare(promised);
+            let again = pool.place(&fit).unwrap();
+            assert_eq!((again.memory, again.id.slot() != slot), (1, true));
+            assert_eq!(pool.check(), Ok(()));
+        }
     }
 }

@@ -58,6 +58,7 @@ fn what_is_attached_to_a_slice_is_there_until_something_else_is() {
         let slices: Vec<_> = (0..100).map(|i| place(&allocator, 100 + i)).collect();
         for (i, slice) in slices.iter().enumerate() {
             assert_eq!(allocator.label(slice.id), Ok(Label::NONE), "{kind}");
+            assert_eq!(allocator.get_with_user_data(slice.id), Ok((*slice, 0)), "{kind}");
             let label = label(&format!("the {i}-th"), i as u64);
             assert_eq!((allocator.set_label(slice.id, &label), allocator.label(slice.id)), (Ok(()), Ok(label)));
         }
@@ -68,6 +69,7 @@ fn what_is_attached_to_a_slice_is_there_until_something_else_is() {
             assert_eq!(allocator.label(slice.id), Ok(label("another", i as u64)), "{kind}");
             allocator.set_user_data(slice.id, u64::MAX).unwrap();
             assert_eq!(allocator.label(slice.id), Ok(label("another", u64::MAX)), "{kind}");
+            assert_eq!(allocator.get_with_user_data(slice.id), Ok((*slice, u64::MAX)), "{kind}");
             allocator.set_name(slice.id, "").unwrap();
             assert_eq!(allocator.label(slice.id), Ok(label("", u64::MAX)), "{kind}");
             allocator.set_label(slice.id, &Label::NONE).unwrap();
@@ -240,6 +242,19 @@ fn programs_that_attach_nothing_pay_nothing() {
         assert!(with_data > metadata, "{kind}");
         allocator.set_name(slices[1].id, "a").unwrap();
         assert!(allocator.statistics().metadata >= with_data + 56, "{kind}");
+    }
+}
+
+#[test]
+fn the_host_memory_of_what_is_attached_is_counted() {
+    for (kind, pool) in KINDS {
+        let (host, device) = (HostLedger::new(), LedgerDevice::new());
+        let allocator = Allocator::try_new(&device, &[pool], options().with_memory(host.memory())).unwrap();
+        let slice = place(&allocator, 1000);
+        allocator.set_user_data(slice.id, 1).unwrap();
+        assert_eq!(allocator.statistics().metadata, host.bytes(), "{kind}");
+        allocator.set_name(slice.id, "a").unwrap();
+        assert_eq!(allocator.statistics().metadata, host.bytes(), "{kind}");
     }
 }
 

@@ -6,13 +6,69 @@ use crate::common::devices::LedgerDevice;
 use crate::common::pools::{KINDS, direct, exclusive, growing, options, place, sliced, touch};
 use crate::common::random::Random;
 use crate::common::reentrant::{Call, Reentrant, endlessly_reentrant, reentrant};
-use slicepool_core::{Allocator, AllocatorOptions, Error, LiveSlices, PoolOptions, Request, Slice};
+use slicepool_core::{Allocator, AllocatorOptions, Error, LiveSlices, LockKind, PoolOptions, Request, Slice};
+use std::ffi::c_void;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 fn pool(page_size: u64) -> PoolOptions {
     PoolOptions::sliced_pages(page_size, page_size, None)
+}
+
+/// Trying again may help as soon as it is gone.
+#[test]
+fn a_page_on_its_way_back_is_named_by_the_refusal_of_its_pool() {
+    let refusal: Arc<Mutex<Option<Result<Slice, Error>>>> = Arc::default();
+    let seen = refusal.clone();
+    let pool = PoolOptions::sliced_pages(4096, 4096, Some(4096));
+    let allocator = reentrant(&[pool], move |allocator, call| {
+        if call == Call::Deallocate {
+            *seen.lock().unwrap() = Some(allocator.allocate(&Request::new(1000)));
+        }
+    });
+    touch(&*allocator, 100);
+    allocator.trim(0).unwrap();
+    let refused = Error::PoolCapacityExceeded {
+        size: 1000,
+        capacity: 4096,
+        in_use: 0,
+        pending: 0,
+        largest_free: 0,
+        growths_in_flight: 1,
+    };
+    assert_eq!(*refusal.lock().unwrap(), Some(Err(refused)));
+    assert_agree(&allocator, &allocator.device().ledger);
+}
+
+/// A page that is on its way is waited for by those that it will hold, and by no others.
+#[test]
+fn a_request_waits_for_another_ones_page_only_where_that_would_hold_it_too() {
+    static WAITS: AtomicU64 = AtomicU64::new(0);
+    unsafe extern "C" fn count(_: *mut c_void, _: u32) {
+        WAITS.fetch_add(1, Ordering::Relaxed);
+    }
+    // SAFETY: the function ignores its arguments, does not call into slicepool and does not unwind.
+    let lock = unsafe { LockKind::spin_with(std::ptr::null_mut(), count) };
+    for (pool, size, waits) in [
+        (sliced(4096, 4096, None), 4096, 5),
+        (growing(4096, 64 * K), 4096, 5),
+        (growing(4096, 64 * K), 4097, 0),
+        (exclusive(4096), 100, 0),
+        (direct(None), 100, 0),
+    ] {
+        WAITS.store(0, Ordering::Relaxed);
+        let inside = AtomicBool::new(false);
+        let options = options().with_lock(lock.clone()).with_growth_wait_steps(5);
+        let allocator = endlessly_reentrant(std::slice::from_ref(&pool), options, move |allocator, call| {
+            if call == Call::Allocate && !inside.swap(true, Ordering::Relaxed) {
+                allocator.allocate(&Request::new(size)).unwrap();
+            }
+        });
+        place(&*allocator, 100);
+        assert_eq!(WAITS.load(Ordering::Relaxed), waits, "{size} bytes in {pool:?}");
+        assert_agree(&allocator, &allocator.device().ledger);
+    }
 }
 
 /// Scenario 41.

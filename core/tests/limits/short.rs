@@ -64,6 +64,22 @@ fn memory_that_is_held_serves_without_a_call() {
     assert_agree(&allocator, &device.ledger);
 }
 
+/// Constant time is enough for two holes of a request's own class: here those that are too small.
+#[test]
+fn a_third_hole_of_the_requests_own_class_serves_before_a_page_is_taken() {
+    let device = LoggedDevice::new();
+    // Sizes of 128 to 131 granules are one class.
+    let granules = [128, 1, 128, 1, 131, 1].map(|count| 32 * count);
+    let page = granules.iter().sum();
+    let allocator = Allocator::try_new(&device, &[sliced(page, page, None)], options()).unwrap();
+    let slices = granules.map(|size| place(&allocator, size));
+    free_all(&allocator, slices.iter().step_by(2));
+    let again = place(&allocator, 130 * 32);
+    assert_eq!((again.memory, again.offset), (slices[4].memory, slices[4].offset));
+    assert_eq!(device.asked(), [Asked::Page(page)]);
+    assert_agree(&allocator, &device.ledger);
+}
+
 // ---- pages that hold nothing
 
 /// Scenario 4: under a limit, and on a device that has no more.

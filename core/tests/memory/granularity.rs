@@ -227,6 +227,23 @@ fn a_pool_for_one_kind_takes_no_other() {
     place(&allocator, &optimal.of_kind(ResourceKind::Linear));
 }
 
+/// Nobody shares their pages.
+#[test]
+fn pools_with_a_page_for_each_slice_take_both_kinds_whatever_they_are_told() {
+    for pool in [PoolOptions::exclusive_pages(M), PoolOptions::direct(None)] {
+        for kinds in [PoolKinds::Linear, PoolKinds::Optimal] {
+            let device = Heaps::new(&[of_granularity(1024)]);
+            let pools = |_: &DeviceLayout<'_>| plain(pool.clone().with_kinds(kinds));
+            let options = AllocatorOptions::default();
+            let allocator = over(&device, &[of_granularity(1024)], &[Heap::new(G)], pools, options);
+            assert_eq!(allocator.pool_report(0).unwrap().options.kinds, PoolKinds::Both);
+            for kind in KINDS {
+                place(&allocator, &Request::new(1000).of_kind(kind));
+            }
+        }
+    }
+}
+
 // ---- pages that change their kind
 
 /// In both directions, and back again.

@@ -319,19 +319,20 @@ fn owned(size: u64) -> DeviceMemory {
     DeviceMemory { address: G, size, context: data(0xC0), ..DeviceMemory::new(5000) }
 }
 
-fn pools() -> [PoolOptions; 5] {
+fn pools() -> [PoolOptions; 6] {
     [
         PoolOptions::sliced_pages(M, M, None),
         PoolOptions::growing_pages(M, 16 * M),
         PoolOptions::blocks(4 * M, 16 * M),
         PoolOptions::direct(None),
         PoolOptions::sliced_pages(M, M, Some(2 * M)),
+        PoolOptions::exclusive_pages(M),
     ]
 }
 
 #[test]
 fn a_page_of_the_programs_serves_slices_and_goes_back_with_its_context() {
-    for (pool, size) in [(0, M), (1, M), (1, 3 * M + 256), (2, 12 * M), (3, 5 * M + 512), (4, M)] {
+    for (pool, size) in [(0, M), (1, M), (1, 3 * M + 256), (2, 12 * M), (3, 5 * M + 512), (4, M), (5, 9 * K), (5, M)] {
         let log = Log::default();
         let device = logging(&log);
         let allocator =
@@ -342,7 +343,7 @@ fn a_page_of_the_programs_serves_slices_and_goes_back_with_its_context() {
         let figures = allocator.pool_statistics(pool as usize).unwrap();
         assert_eq!((figures.pages, figures.pages_idle, figures.reserved, figures.free), (1, 1, size, size));
         assert_eq!((figures.device_allocations, allocator.statistics().pages_peak), (1, 1));
-        let asked = if pool == 3 { size } else { 1000 };
+        let asked = if pool == 3 || pool == 5 { size } else { 1000 };
         let slice = allocator.allocate(&Request::new(asked).in_pool(pool).aligned(4096)).unwrap();
         assert_eq!((slice.memory, slice.offset, slice.address), (5000, 0, G));
         allocator.trim(0).unwrap();
@@ -375,13 +376,17 @@ fn a_page_that_cannot_be_adopted_changes_nothing() {
     };
     let at = |address, size| DeviceMemory { address, handle: 6000, ..owned(size) };
     let invalid = |field, value| Error::InvalidArgument { field, value };
-    refuse(5, at(2 * G, M), invalid(c"pool", 5));
+    refuse(6, at(2 * G, M), invalid(c"pool", 6));
     refuse(OwnPages::Dedicated.pool(0), at(2 * G, M), invalid(c"pool", u64::from(OwnPages::Dedicated.pool(0))));
     refuse(0, DeviceMemory { handle: u64::MAX, ..at(2 * G, M) }, invalid(c"handle", u64::MAX));
     for (pool, size) in
         [(0, 0), (0, M - 256), (0, 2 * M), (1, 0), (1, M + 1), (1, M + 128), (2, 255), (3, 1), (3, u64::MAX)]
     {
         refuse(pool, at(2 * G, size), invalid(c"size", size));
+    }
+    // Of 33 to 36 units exclusive pages have 36.
+    for size in [33 * 256, 35 * 256, M + 256] {
+        refuse(5, at(2 * G, size), invalid(c"size", size));
     }
     let fault = |fault| Error::DeviceFailed { fault, code: 0 };
     refuse(0, at(2 * G + 4096, M), fault(DeviceFault::Misaligned));

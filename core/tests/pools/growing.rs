@@ -2,11 +2,13 @@
 
 use crate::common::books::{Snapshot, assert_agree};
 use crate::common::devices::{KEPT, LedgerDevice, NONE_LEFT};
-use crate::common::pools::{allocate, capped, free_all, full, growing, options, over, place, touch};
+use crate::common::pools::{allocate, capped, free_all, full, growing, options, over, place, sliced, touch};
 use crate::common::random::Random;
 use crate::common::{G, K, M};
 use slicepool_core::layout::{self, Properties};
-use slicepool_core::{Allocator, AllocatorOptions, DeviceFault, Error, MemoryType, PoolOptions, Request, Slice};
+use slicepool_core::{
+    Allocator, AllocatorOptions, DeviceFault, Error, MemoryType, PageGrowth, PoolOptions, Request, Slice,
+};
 
 /// An allocator with the adaptive list for a device with pages of any size.
 fn adaptive(device: &LedgerDevice) -> Allocator<&LedgerDevice> {
@@ -129,6 +131,19 @@ fn a_request_above_what_a_page_would_have_gets_its_own_size_rounded_up_to_a_sixt
     }
 }
 
+#[test]
+fn a_request_above_the_largest_page_of_those_that_double_gets_a_page_of_its_own_size() {
+    let device = LedgerDevice::new();
+    let mut pool = sliced(M, 64 * M, None);
+    (pool.max_page_size, pool.page_growth) = (Some(4 * M), PageGrowth::Doubling);
+    let allocator = over(&device, &[pool]);
+    for size in [4 * M + 1, 4 * M, 9 * M] {
+        allocate(&allocator, size);
+    }
+    assert_eq!(device.sizes(), [4 * M + 32, 4 * M, 9 * M]);
+    assert_agree(&allocator, &device);
+}
+
 /// The device's largest page is no multiple of 2 MiB.
 #[test]
 fn no_page_is_larger_than_the_device_gives() {
@@ -183,6 +198,18 @@ fn idle_pages_that_are_too_small_go_back_before_a_larger_one_is_taken() {
     allocate(&allocator, 5 * M);
     assert_eq!((device.taken(), allocator.statistics().reserved, device.bytes_peak()), (3, 6 * M, 7 * M));
     assert_eq!(allocator.get(live.id), Ok(live));
+    assert_agree(&allocator, &device);
+}
+
+#[test]
+fn no_more_idle_pages_go_back_than_the_new_one_has_bytes() {
+    let device = LedgerDevice::new();
+    let allocator = over(&device, &[growing(M, 16 * M)]);
+    let idle = [M; 3].map(|size| place(&allocator, size));
+    free_all(&allocator, &idle);
+    allocate(&allocator, 2 * M);
+    assert_eq!(device.sizes(), [M, M, M, 2 * M]);
+    assert_eq!(idle.map(|slice| device.is_out(slice.memory)), [false, false, true]);
     assert_agree(&allocator, &device);
 }
 

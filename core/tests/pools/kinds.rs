@@ -3,7 +3,7 @@
 use crate::common::books::{Snapshot, assert_agree};
 use crate::common::devices::{Gate, LedgerDevice, NONE_LEFT};
 use crate::common::host::HostLedger;
-use crate::common::lock::yielding;
+use crate::common::lock::{WatchedLock, yielding};
 use crate::common::meeting::Meeting;
 use crate::common::pools::{
     KINDS, capped, direct, exclusive, free_all, full, growing, options, over, place, sliced, touch,
@@ -87,6 +87,21 @@ fn slices_that_come_and_go_ask_for_no_host_memory_after_the_warm_up() {
         assert_agree(&allocator, &device);
         assert!(allocator.destroy().is_ok());
         assert_eq!(host.calls(), calls);
+    }
+}
+
+/// Nothing else is looked at, and no lock is taken twice.
+#[test]
+fn a_request_for_which_there_is_room_takes_one_lock() {
+    for (name, pool) in KINDS {
+        let (device, lock) = (LedgerDevice::new(), WatchedLock::new());
+        let allocator = Allocator::try_new(&device, &[pool], options().with_lock(lock.kind())).unwrap();
+        touch(&allocator, 1000);
+        let before = lock.taken();
+        place(&allocator, 1000);
+        assert_eq!(lock.taken() - before, 1, "{name}");
+        drop(allocator);
+        lock.assert_used_rightly();
     }
 }
 

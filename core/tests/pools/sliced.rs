@@ -2,10 +2,14 @@
 
 use crate::common::books::{assert_agree, ranges};
 use crate::common::devices::{LedgerDevice, NONE_LEFT};
-use crate::common::pools::{MEMORY, allocate, full, over, sliced};
+use crate::common::lock::{self, WatchedLock};
+use crate::common::pools::{MEMORY, allocate, full, options, over, sliced};
 use crate::common::random::Random;
 use crate::common::{K, M};
-use slicepool_core::{Allocator, AllocatorOptions, Error, MemoryType, NearPage, PoolOptions, PoolType, Request};
+use slicepool_core::{
+    Allocator, AllocatorOptions, Error, MemoryType, NearPage, PoolKinds, PoolOptions, PoolType, Request,
+};
+use std::sync::Arc;
 
 #[test]
 fn a_capped_pool_refuses_above_its_cap_and_serves_again_after_a_free() {
@@ -98,6 +102,15 @@ fn contradictory_configurations_are_refused_by_validation_with_field_and_value()
     assert_eq!(many_granules.clone().with_granule(2).validate(&MemoryType::default()), Ok(()));
     assert_eq!(sliced(1000, 1000, None).validate(&MEMORY), refused(c"page_size", 1000));
     assert_eq!(sliced(1024, 1024, Some(1024)).validate(&MEMORY), Ok(()));
+    // Slices of any size are a word on them only where pages do not grow, and a size is one everywhere.
+    assert_eq!(sliced(1024, u64::MAX, None).validate(&MEMORY), refused(c"max_slice_size", u64::MAX));
+    let grows = |mut pool: PoolOptions| {
+        pool.max_page_size = Some(4096);
+        pool.validate(&MEMORY)
+    };
+    assert_eq!(grows(sliced(1024, 129 * M, None)), refused(c"max_slice_size", 129 * M));
+    assert_eq!(grows(sliced(1024, 128 * M, None)), Ok(()));
+    assert_eq!(grows(sliced(1024, u64::MAX, None)), Ok(()));
     assert_eq!(sliced(128 * M, 128 * M, None).validate(&MEMORY), Ok(()));
 }
 
@@ -170,6 +183,34 @@ fn a_device_that_has_nothing_left_is_reported_rather_than_a_full_pool_before_it(
     allocator.trim(u64::MAX).unwrap();
     allocate(&allocator, 1024);
     assert_agree(&allocator, &device);
+}
+
+/// Runs `action` before the lock that this thread takes after `count` others.
+fn before_lock(count: u32, action: impl FnOnce() + 'static) {
+    lock::before_next(move || match count {
+        0 => action(),
+        _ => before_lock(count - 1, action),
+    });
+}
+
+/// It would serve the request, but the request has looked already.
+#[test]
+fn an_equal_page_that_becomes_idle_while_another_is_taken_stays() {
+    let mut given = Vec::new();
+    for count in 0..20 {
+        // As long as the program: what runs before a lock has no lifetime.
+        let lock: &'static WatchedLock = Box::leak(Box::default());
+        let device: &'static LedgerDevice = Box::leak(Box::new(LedgerDevice::new()));
+        let pool = sliced(M, M, None).with_kinds(PoolKinds::Linear);
+        let allocator = Arc::new(Allocator::try_new(device, &[pool], options().with_lock(lock.kind())).unwrap());
+        let (other, first) = (allocator.clone(), allocate(&*allocator, M));
+        before_lock(count, move || other.free(first).unwrap());
+        allocate(&*allocator, M);
+        lock::before_next(|| ());
+        assert_eq!(device.taken(), 0, "{count}");
+        given.push(device.given());
+    }
+    assert!(given.contains(&1) && given.contains(&2), "{given:?}");
 }
 
 /// Cap 1000 -> one page of 992, cap 2047 -> one page, cap 2048 -> two.

@@ -3,7 +3,7 @@
 use crate::common::devices::LedgerDevice;
 use crate::common::filler::{Fill, Filler, bytes_of, is_full_of, write_all, write_at};
 use crate::common::lock::{self, WatchedLock};
-use crate::common::pools::{KINDS, MEMORY, capped, direct, exclusive, growing, options, place, sliced};
+use crate::common::pools::{KINDS, MEMORY, capped, direct, exclusive, full, growing, options, place, sliced};
 use crate::common::sums::{State, all_ranges, assert_held};
 use crate::common::{K, M};
 use slicepool_core::{
@@ -205,6 +205,31 @@ fn the_largest_request_that_nearly_fills_a_page_is_a_margin_smaller_than_the_pag
     }
 }
 
+/// Neither a slice and its margin, nor a slice that nearly fills a page and its margin.
+#[test]
+fn sizes_that_leave_no_room_for_a_margin_are_refused() {
+    let device = Filler::new();
+    let near = sliced(1024, 32, None).with_near_page(NearPage::Always);
+    for (pool, bytes, limit) in [(sliced(64, 64, None), 64, 0), (sliced(64, 64, None), 96, 0), (near, 512, 32)] {
+        let allocator = make(&device, &[pool], margin(bytes));
+        for size in [limit + 1, 512, 1024] {
+            assert_eq!(allocator.allocate(&Request::new(size)), Err(Error::TooLarge { size, limit }));
+        }
+    }
+}
+
+/// A pool without room for a page still says what it could take: as many granules as can be counted with the margin.
+#[test]
+fn the_largest_size_of_a_pool_without_room_is_countable_with_its_margin() {
+    let most = u64::from(u32::MAX) * 32;
+    let device = Filler::new();
+    let options = options().with_memory_type(MemoryType::new(u64::MAX, 32)).with_debugging(margin(32));
+    let allocator = Allocator::try_new(&device, &[sliced(most, most, Some(16))], options).unwrap();
+    assert_eq!(allocator.allocate(&Request::new(most - 32)), Err(full(most - 32, 0, 0, 0)));
+    let (size, limit) = (most - 31, most - 32);
+    assert_eq!(allocator.allocate(&Request::new(size)), Err(Error::TooLarge { size, limit }));
+}
+
 /// Sizes of 0 have a margin as others have.
 #[test]
 fn a_slice_of_no_bytes_has_a_margin_too() {
@@ -231,6 +256,7 @@ fn margins_that_are_too_large_are_refused() {
     let refused = |value| Err(Error::InvalidArgument { field: c"debug_margin", value });
     assert_eq!(create(&direct(None), Debugging::MAX_MARGIN), Ok(()));
     assert_eq!(create(&direct(None), Debugging::MAX_MARGIN + 1), refused(Debugging::MAX_MARGIN + 1));
+    assert_eq!(create(&direct(None).with_granule(Debugging::MAX_MARGIN), 1), Ok(()));
     assert_eq!(create(&direct(None).with_granule(2 * M), 1), refused(1));
     assert_eq!(create(&direct(None).with_granule(2 * M), 0), Ok(()));
     let options = options().with_debugging(margin(u64::MAX));
@@ -346,6 +372,18 @@ fn a_look_at_all_margins_finds_nothing_wrong_with_a_slice_that_is_being_allocate
     assert_eq!(*seen.lock().unwrap(), Some(Ok(())), "nobody has written anything");
     assert_eq!(allocator.free(slice.id), Ok(()));
     allocator.close(LiveSlices::Free).unwrap();
+}
+
+#[test]
+fn a_slice_with_a_page_of_its_own_has_room_up_to_its_margin() {
+    for pool in [direct(None), exclusive(M)] {
+        let device = Filler::new();
+        let allocator = make(&device, &[pool], margin(32));
+        let slice = place(&allocator, 1000);
+        assert_eq!(allocator.try_resize(slice.id, slice.size), Ok(slice));
+        let (size, available) = (slice.size + 1, slice.size);
+        assert_eq!(allocator.try_resize(slice.id, size), Err(Error::NoRoom { size, available }));
+    }
 }
 
 /// The margin goes along.

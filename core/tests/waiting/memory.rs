@@ -4,6 +4,7 @@ use crate::common::M;
 use crate::common::books::Snapshot;
 use crate::common::devices::LedgerDevice;
 use crate::common::host::HostLedger;
+use crate::common::lock::{self, WatchedLock};
 use crate::common::pools::{KINDS, direct, exclusive, options, over, place, sliced};
 use crate::common::waiting::{assert_agree, points, waiting};
 use slicepool_core::{Allocator, BatchError, Error, Point, Request, Slice, SliceId};
@@ -154,6 +155,43 @@ fn use_up(allocator: &Allocator<&LedgerDevice>, host: &HostLedger) {
     for timeline in left..left + 4000 {
         let _ = allocator.collect(timeline, 1);
     }
+}
+
+/// Of several points the others have been passed.
+#[test]
+fn slices_of_a_batch_that_wait_for_one_of_several_points_need_no_host_memory() {
+    let (host, device) = (HostLedger::new(), LedgerDevice::new());
+    let options = options().with_memory(host.memory());
+    let allocator = Allocator::try_new(&device, &[sliced(M, M, None)], options).unwrap();
+    let slices: Vec<_> = (0..100).map(|_| place(&allocator, 1000)).collect();
+    allocator.collect(1, 5).unwrap();
+    allocator.collect(2, 5).unwrap();
+    use_up(&allocator, &host);
+    allocator.free_after_many(&ids(&slices), &points(&[(1, 5), (2, 6)])).unwrap();
+    assert_eq!(waiting(&allocator), 100);
+    allocator.collect(2, 6).unwrap();
+    assert_eq!(waiting(&allocator), 0);
+    assert_agree(&allocator, &device);
+}
+
+/// A timeline is made known when the slices are claimed: what others use up meanwhile is not lacking when they are freed.
+#[test]
+fn host_memory_that_runs_out_between_the_steps_of_a_batch_is_not_lacking() {
+    // As long as the program: what runs before a lock has no lifetime.
+    let lock: &'static WatchedLock = Box::leak(Box::default());
+    let host: &'static HostLedger = Box::leak(Box::new(HostLedger::new()));
+    let device: &'static LedgerDevice = Box::leak(Box::new(LedgerDevice::new()));
+    let options = options().with_memory(host.memory()).with_lock(lock.kind());
+    let allocator = Allocator::try_new(device, &[sliced(M, M, None)], options).unwrap();
+    let allocator: &'static Allocator<_> = Box::leak(Box::new(allocator));
+    let slices: Vec<_> = (0..10).map(|_| place(allocator, 1000)).collect();
+    // The first lock is that of the claim, the second that of the free.
+    lock::before_next(move || lock::before_next(move || use_up(allocator, host)));
+    assert_eq!(allocator.free_after_many(&ids(&slices), &points(&[(7, 5)])), Ok(()));
+    assert_eq!((waiting(allocator), host.refused() != 0), (10, true));
+    allocator.collect(7, 5).unwrap();
+    assert_eq!(waiting(allocator), 0);
+    lock.assert_used_rightly();
 }
 
 /// If there is no memory for the points, the slice is live, and nothing has changed.
