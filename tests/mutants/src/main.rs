@@ -48,17 +48,17 @@ fn main() -> Result<(), Failure> {
     let known: HashMap<String, String> = fs::read_to_string(&results)
         .unwrap_or_default()
         .lines()
-        .filter_map(|line| line.split_once(' ').map(|(outcome, name)| (name_of(name), outcome.to_owned())))
+        .filter_map(|line| line.split_once(' ').map(|(outcome, key)| (key_of(key), outcome.to_owned())))
         .collect();
     let begin = Instant::now();
     let log = Mutex::new(OpenOptions::new().create(true).append(true).open(&results)?);
-    let missed = Mutex::new(Vec::new());
+    let missed = Mutex::new(BTreeSet::new());
     let note = |mutant: &Mutant, outcome: &str, by: &str| {
-        let by = if by.is_empty() { String::new() } else { format!(" [{by}]") };
-        writeln!(log.lock().unwrap(), "{outcome} {}{by}", mutant.name).expect("results can be written");
+        let by = if by.is_empty() { String::new() } else { format!(" <- {by}") };
+        writeln!(log.lock().unwrap(), "{outcome} {}{by}", mutant.key).expect("results can be written");
         if outcome == "missed" {
-            println!("missed {}", mutant.name);
-            missed.lock().unwrap().push(mutant.name.clone());
+            println!("missed {}", mutant.key);
+            missed.lock().unwrap().insert(mutant.key.clone());
         }
     };
 
@@ -70,7 +70,7 @@ fn main() -> Result<(), Failure> {
     // Those that may only look as if nobody noticed them.
     let again = Mutex::new(BTreeSet::new());
     let queue: Vec<_> =
-        mutants.iter().filter(|m| woven.numbers.contains(&m.number) && !known.contains_key(&m.name)).collect();
+        mutants.iter().filter(|m| woven.numbers.contains(&m.number) && !known.contains_key(&m.key)).collect();
     let taken = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(1, |n| n.get()) {
@@ -90,7 +90,7 @@ fn main() -> Result<(), Failure> {
 
     let again = again.into_inner()?;
     let is_alone = |number| !woven.numbers.contains(number) || again.contains(number);
-    let alone: Vec<_> = mutants.iter().filter(|m| is_alone(&m.number) && !known.contains_key(&m.name)).collect();
+    let alone: Vec<_> = mutants.iter().filter(|m| is_alone(&m.number) && !known.contains_key(&m.key)).collect();
     let tree = Tree::copy(&repository, folder.join("alone"), folder.join("alone-target"))?;
     for mutant in &alone {
         let source = fs::read_to_string(repository.join(&mutant.file))?;
@@ -107,7 +107,7 @@ fn main() -> Result<(), Failure> {
     let missed = missed.into_inner()?;
     let missed: Vec<_> = mutants
         .iter()
-        .filter(|m| missed.contains(&m.name) || known.get(&m.name).is_some_and(|outcome| outcome == "missed"))
+        .filter(|m| missed.contains(&m.key) || known.get(&m.key).is_some_and(|outcome| outcome == "missed"))
         .collect();
     let explained = fs::read_to_string(repository.join("tests/mutants/unnoticed.txt"))?;
     let explained: BTreeSet<&str> = explained.lines().map(str::trim).collect();
@@ -120,8 +120,8 @@ fn main() -> Result<(), Failure> {
 }
 
 /// What is before the name of the test that noticed.
-fn name_of(line: &str) -> String {
-    line.split(" [").next().unwrap_or(line).to_owned()
+fn key_of(line: &str) -> String {
+    line.split(" <- ").next().unwrap_or(line).to_owned()
 }
 
 /// A program and how long it may take.
@@ -194,7 +194,7 @@ impl Woven {
         let known = fs::read_to_string(&notes).unwrap_or_default();
         let known: BTreeSet<&str> = known.lines().collect();
         let mut refused: BTreeSet<usize> =
-            mutants.iter().filter(|m| known.contains(&*m.name)).map(|m| m.number).collect();
+            mutants.iter().filter(|m| known.contains(&*m.key)).map(|m| m.number).collect();
         loop {
             let (mut texts, mut numbers, mut constant) = (HashMap::new(), BTreeSet::new(), BTreeSet::new());
             for (file, mutants) in &files {
@@ -210,7 +210,7 @@ impl Woven {
                 numbers.extend(woven.numbers);
                 constant.extend(woven.constant);
             }
-            let names = mutants.iter().filter(|m| refused.contains(&m.number)).map(|m| format!("{}\n", m.name));
+            let names = mutants.iter().filter(|m| refused.contains(&m.number)).map(|m| format!("{}\n", m.key));
             fs::write(&notes, names.collect::<String>())?;
             let refusals = match tree.build(tests)? {
                 Ok(programs) => return Ok(Self { programs, numbers, constant, core: tree.root.join("core") }),
