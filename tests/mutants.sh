@@ -55,6 +55,7 @@ if [ ${#slices[@]} -gt 0 ]; then
         slices soak tags threads waiting" "${slices[@]}"
 fi
 if [ ${#buffers[@]} -gt 0 ]; then
-    mutate buffers "buffers buffer_config buffers_alone injection_buffers soak" "${buffers[@]}"
+    mutate buffers "buffers buffer_config buffers_alone injection_buffers soak thread_caches \
+        --features=std" "${buffers[@]}"
 fi
 exit $status

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 /// What is compiled and run.
 pub(crate) struct Tests {
-    /// Names of test programs; core's own unit tests are always among them.
+    /// Names of test programs; core's own unit tests are always among them. What begins with `-` is for cargo.
     pub(crate) programs: Vec<String>,
 }
 
@@ -52,7 +52,11 @@ impl Tree {
         let mut cargo = Command::new("cargo");
         cargo.args(["test", "-q", "--no-run", "--message-format=json", "--package", "slicepool-core", "--lib"]);
         for program in &tests.programs {
-            cargo.args(["--test", program]);
+            if program.starts_with('-') {
+                cargo.arg(program);
+            } else {
+                cargo.args(["--test", program]);
+            }
         }
         let output = cargo
             .current_dir(self.root.join("core"))

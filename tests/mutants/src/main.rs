@@ -2,7 +2,7 @@
 //! build, where an environment variable says which one is on. One compilation instead of thousands.
 //!
 //!     cargo mutants --package slicepool-core --list --json -f FILE... >LIST
-//!     slicepool-mutants REPOSITORY FOLDER LIST RESULTS TEST...
+//!     slicepool-mutants REPOSITORY FOLDER LIST RESULTS TEST... [OPTION...]
 //!
 //! Copies `REPOSITORY` into `FOLDER`, builds there, runs core's unit tests and the programs `TEST` for every change of `LIST`,
 //! the quickest program first, and adds a line for each to `RESULTS`. Those that stand there already are not tried again, so
