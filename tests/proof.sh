@@ -1,5 +1,5 @@
 #!/bin/bash
-# Everything that takes too long for every change: `make proof`. A day or two, of which mutants and fuzzing are the most.
+# Everything that takes too long for every change: `make proof`. Half a day, of which fuzzing is the most.
 #
 #     tests/proof.sh [NAME...]   all of it, or those rows
 #

@@ -59,7 +59,7 @@ fn a_request_waits_for_another_ones_page_only_where_that_would_hold_it_too() {
     ] {
         WAITS.store(0, Ordering::Relaxed);
         let inside = AtomicBool::new(false);
-        let options = options().with_lock(lock.clone()).with_growth_wait_steps(5);
+        let options = options().with_lock(lock).with_growth_wait_steps(5);
         let allocator = endlessly_reentrant(std::slice::from_ref(&pool), options, move |allocator, call| {
             if call == Call::Allocate && !inside.swap(true, Ordering::Relaxed) {
                 allocator.allocate(&Request::new(size)).unwrap();

@@ -102,7 +102,7 @@ fn contradictory_configurations_are_refused_by_validation_with_field_and_value()
     assert_eq!(many_granules.clone().with_granule(2).validate(&MemoryType::default()), Ok(()));
     assert_eq!(sliced(1000, 1000, None).validate(&MEMORY), refused(c"page_size", 1000));
     assert_eq!(sliced(1024, 1024, Some(1024)).validate(&MEMORY), Ok(()));
-    // Slices of any size are a word on them only where pages do not grow, and a size is one everywhere.
+    // Slices of any size may be asked for where pages grow; a size that no page can have may not.
     assert_eq!(sliced(1024, u64::MAX, None).validate(&MEMORY), refused(c"max_slice_size", u64::MAX));
     let grows = |mut pool: PoolOptions| {
         pool.max_page_size = Some(4096);
