@@ -192,16 +192,11 @@ impl Node {
         unsafe { self.entries.as_slice().get_unchecked(class as usize) }
     }
 
-    /// The lists of the classes, in order.
-    pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
-        self.entries.iter().take(self.entries.len() as usize - 1)
-    }
-
     /// Gives back what classes ask for or, with `all`, everything. As [`Class::put`].
     #[cold]
     pub(super) fn give_back(&self, classes: &Array<Class>, all: bool) -> u32 {
         let give = |(entry, class): (&Entry, &Class)| if all { entry.flush(class) } else { entry.give_way(class) };
-        self.entries().zip(classes.iter()).map(give).sum()
+        self.entries.iter().zip(classes.iter()).map(give).sum()
     }
 }
 
@@ -259,7 +254,7 @@ impl Caches {
                 next.as_ref().previous.set(previous);
             }
             list.count -= 1;
-            for (entry, class) in node.as_ref().entries().zip(classes.iter()) {
+            for (entry, class) in node.as_ref().entries.iter().zip(classes.iter()) {
                 let (hits, refills, spills) = entry.counts();
                 class.hits.add(hits);
                 class.refills.add(refills);

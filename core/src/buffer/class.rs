@@ -464,6 +464,9 @@ impl Class {
         for (stripe, hint) in self.stripes.iter().zip(self.hints.iter()) {
             stripe.check(hint)?;
         }
+        if self.stripes.iter().map(Stripe::limit).sum::<u32>() != effective(self.configured) {
+            return Err("stripes may have other buffers than the class");
+        }
         let carving = self.carving.lock();
         let room: u64 = self.slabs.iter().map(|slab| u64::from(slab.count)).sum();
         let carved: u32 = self.slabs.iter().map(|slab| slab.carved.load(Ordering::Relaxed)).sum();
@@ -473,9 +476,21 @@ impl Class {
         if self.growths_in_flight() == 0 && room != u64::from(carving.reserved) {
             return Err("room is reserved that no slab has");
         }
+        // Each is in the list, and there is none but these: as many, and no other comes before its end.
+        let has_room = |slab: &&Slab| slab.carved.load(Ordering::Relaxed) < slab.count;
+        let mut at = carving.room;
+        for _ in self.slabs.iter().filter(has_room) {
+            let Some(slab) = self.slabs.get(at).filter(has_room) else {
+                return Err("a slab with room is not in the list");
+            };
+            at = slab.next.load(Ordering::Relaxed);
+        }
+        if at != NONE {
+            return Err("the list of slabs with room has another one");
+        }
         drop(carving);
-        if carved < self.counts().created {
-            return Err("buffers were created that were not carved");
+        if carved != self.counts().created {
+            return Err("buffers were created that were not carved, or carved and not created");
         }
         Ok(())
     }
@@ -503,6 +518,9 @@ impl Drop for Class {
         unsafe { self.slabs.free(host) };
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod damage;
 
 // SAFETY: slots and slabs are reached as their own rules say.
 unsafe impl Sync for Class {}

@@ -108,8 +108,9 @@ impl Front {
         if self.is_closed() {
             return returned + class.put(slot);
         }
+        debug_assert!(returned == 0, "stripes are closed after the pool is marked as closed");
         // SAFETY: the class has a list.
-        returned + unsafe { node.entry(class.index) }.accept(class, slot)
+        unsafe { node.entry(class.index) }.accept(class, slot)
     }
 
     /// Takes back a buffer of a class by its handle; `None` if the handle is of none. As [`Class::put`].
@@ -139,6 +140,27 @@ pub(super) fn home_of_stack() -> u32 {
         return 0;
     }
     let here = 0u8;
-    let address = core::hint::black_box(&raw const here).addr() as u64;
+    home_of(core::hint::black_box(&raw const here).addr() as u64)
+}
+
+/// The same for all that lies in 64 KiB; what is next to that is elsewhere.
+#[inline(always)]
+fn home_of(address: u64) -> u32 {
     ((address >> 16).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::home_of;
+
+    #[test]
+    fn a_thread_stays_where_it_is_and_others_are_elsewhere() {
+        let stack = 0x7F12_3456_0000;
+        assert!((0..1 << 16).all(|depth| home_of(stack + depth) == home_of(stack)));
+        // Sixteen stacks of 2 MiB, or of 8 MiB, with pages between them, and as many stripes.
+        for distance in [0x20_1000, 0x80_1000] {
+            let used = (0..16).fold(0u32, |used, thread| used | 1 << (home_of(stack + thread * distance) % 16));
+            assert!(used.count_ones() >= 6, "{used:#b}");
+        }
+    }
 }

@@ -4,7 +4,7 @@ use super::cache::{Caches, Node};
 use super::class::{Class, Plan};
 use super::config::BufferPoolConfig;
 use super::front::{Front, home_of_stack};
-use super::slot::{BufferId, Claimed, NO_CLASS, Slot, UNTRACKED};
+use super::slot::{BufferId, Claimed, NO_CLASS, Slot};
 use super::sync::{AtomicU32, Ordering};
 use super::table::TABLE_LIMIT;
 use super::untracked::Untracked;
@@ -345,9 +345,8 @@ impl<D: Device> Inner<D> {
 
     /// Takes a buffer over by its handle.
     pub(super) fn claim(&self, id: BufferId) -> Result<NonNull<Slot>, Error> {
-        let Some(class) = self.class_of_id(id) else {
-            return if id.class() == UNTRACKED { self.untracked.claim(id) } else { Err(Error::ForeignHandle) };
-        };
+        // What names no class at all is refused there.
+        let Some(class) = self.class_of_id(id) else { return self.untracked.claim(id) };
         let slot = class.slot(id)?;
         match slot.claim(&class.names, id)? {
             Claimed::Yes => Ok(NonNull::from(slot)),
@@ -390,8 +389,8 @@ impl<D: Device> Inner<D> {
                 // Where a buffer of a class lies never changes.
                 Ok(RawBuffer::new(id, slot))
             }
-            None if id.class() == UNTRACKED => self.untracked.get(id),
-            None => Err(Error::ForeignHandle),
+            // What names no class at all is refused there.
+            None => self.untracked.get(id),
         }
     }
 

@@ -275,7 +275,10 @@ impl Slot {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use super::super::BufferPool;
+    use super::super::config::BufferPoolConfig;
     use super::*;
+    use core::num::{NonZeroU32, NonZeroUsize};
 
     fn slot(names: &Names) -> Slot {
         Slot::new(names, ptr::null(), 0, 5)
@@ -317,6 +320,12 @@ mod tests {
         assert_eq!(slot.claim(&names, free).err(), Some(Error::ForeignHandle));
         assert_eq!(slot.issue(), next);
         assert_eq!(slot.claim(&names, first).err(), Some(Error::StaleHandle));
+        // Neither was the first one ever without the mark of those that are out, nor of another class.
+        for never in [first.to_raw() - 1, first.to_raw() ^ 1 << 58] {
+            let never = BufferId::from_raw(never).unwrap();
+            assert_eq!(slot.claim(&names, never).err(), Some(Error::ForeignHandle));
+            assert_eq!(slot.is_out(&names, never), Err(Error::ForeignHandle));
+        }
         let foreign = Slot::new(&Names::new(3, 64, 8), ptr::null(), 0, 5).issue();
         assert_eq!(slot.claim(&names, foreign).err(), Some(Error::ForeignHandle));
         assert!(slot.claim(&names, next).is_ok());
@@ -340,6 +349,54 @@ mod tests {
             slot.set_generation(&names, names.start.wrapping_sub(1) & names.mask());
             let id = slot.issue();
             assert!(matches!(slot.claim(&names, id), Ok(Claimed::Worn)));
+        }
+    }
+
+    /// A pool of one buffer, which is out with its last handle.
+    fn worn_out() -> (BufferPool, BufferId) {
+        let size = NonZeroUsize::new(64).unwrap();
+        let config = BufferPoolConfig::default().with_size_classes([(size, NonZeroU32::MIN)]);
+        let pool = BufferPool::try_new(config).unwrap();
+        let id = pool.take(64, false, false).unwrap().id.unwrap();
+        let class = &pool.inner().classes.as_slice()[0];
+        let slot = class.slot(id).unwrap();
+        pool.release(id).unwrap();
+        slot.set_generation(&class.names, class.names.start.wrapping_sub(1) & class.names.mask());
+        let id = pool.take(64, false, false).unwrap().id.unwrap();
+        (pool, id)
+    }
+
+    #[cfg_attr(not(feature = "complete"), ignore = "needs a complete build")]
+    #[test]
+    fn a_buffer_that_comes_back_with_its_last_handle_is_put_away_for_good() {
+        for adopts in [false, true] {
+            let (pool, id) = worn_out();
+            if adopts {
+                assert_eq!(pool.adopt(id).err(), Some(Error::TooManySlices { limit: 1 }));
+            } else {
+                assert_eq!(pool.release(id), Ok(()));
+            }
+            let figures = pool.class_statistics(0).unwrap();
+            assert_eq!((figures.created, figures.retired, figures.free, figures.in_use), (1, 1, 0, 0));
+            assert!(matches!(pool.try_alloc(64), Err(Error::Exhausted { .. })));
+            assert_eq!((pool.release(id), pool.statistics().reserved), (Err(Error::ForeignHandle), 64));
+            assert_eq!(pool.check(), Ok(()));
+            // It is not waited for.
+            pool.close();
+            assert_eq!(pool.statistics().reserved, 0);
+        }
+    }
+
+    #[cfg_attr(not(feature = "complete"), ignore = "needs a complete build")]
+    #[test]
+    fn the_memory_of_a_closed_pool_goes_back_also_when_its_last_buffer_is_put_away_for_good() {
+        for adopts in [false, true] {
+            let (pool, id) = worn_out();
+            pool.close();
+            assert_eq!(pool.statistics().reserved, 64);
+            let outcome = if adopts { pool.adopt(id).map(drop) } else { pool.release(id) };
+            assert_eq!(outcome.is_err(), adopts);
+            assert_eq!((pool.statistics().reserved, pool.check()), (0, Ok(())));
         }
     }
 

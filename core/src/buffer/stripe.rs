@@ -429,7 +429,7 @@ impl Stripe {
     }
 
     fn check_bits(slots: &Table<Slot>, free: &Free) -> Result<(), &'static str> {
-        let mut count = 0;
+        let (mut count, mut chunks) = (0, 0);
         for chunk in 0..CHUNKS as u32 {
             let Some(words) = free.words[chunk as usize] else { continue };
             let leaves = leaves(chunk as usize);
@@ -437,28 +437,33 @@ impl Stripe {
                 // SAFETY: all indices are of words that the chunk has.
                 unsafe { *words.add(index).as_ref() }
             };
-            let mut any = false;
             for index in 0..leaves {
                 let leaf = word(index);
-                any |= leaf != 0;
                 count += leaf.count_ones();
                 let first = Leaf { chunk, word: index as u32 }.position();
                 if leaf != 0 && first + (63 - leaf.leading_zeros()) >= slots.len() {
                     return Err("a buffer is free that was never created");
                 }
-                if leaves > 1 && (word(leaves + index / 64) >> (index % 64) & 1 != 0) != (leaf != 0) {
-                    return Err("a summary is wrong");
-                }
             }
-            for index in 0..above(leaves) {
-                let top = word(leaves + above(leaves) + index / 64);
-                if (top >> (index % 64) & 1 != 0) != (word(leaves + index) != 0) {
-                    return Err("a summary of summaries is wrong");
-                }
+            // Whether each bit of a level says whether its word of the level below is not 0, and no others are set.
+            let sums_up = |level: usize, below: usize, words: usize| {
+                (0..words.div_ceil(64)).all(|index| {
+                    let there = (words - 64 * index).min(64);
+                    let bit = |bit: usize| u64::from(word(below + 64 * index + bit) != 0) << bit;
+                    word(level + index) == (0..there).map(bit).sum()
+                })
+            };
+            let summaries = above(leaves);
+            if summaries != 0 && !sums_up(leaves, 0, leaves) {
+                return Err("a summary is wrong");
             }
-            if (free.chunks >> chunk & 1 != 0) != any {
-                return Err("a chunk is marked wrongly");
+            if !sums_up(leaves + summaries, leaves, summaries) {
+                return Err("a summary of summaries is wrong");
             }
+            chunks += u32::from((0..leaves).any(|index| word(index) != 0)) << chunk;
+        }
+        if chunks != free.chunks {
+            return Err("a chunk is marked wrongly");
         }
         if count == free.free { Ok(()) } else { Err("free buffers are miscounted") }
     }
@@ -480,6 +485,9 @@ const _: () = {
     assert!(above(leaves(CHUNKS - 1)).div_ceil(64) == 8);
 };
 
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod damage;
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::super::slot::Names;
@@ -488,7 +496,7 @@ mod tests {
     use std::collections::BTreeSet;
     use std::vec::Vec;
 
-    fn with_buffers(count: u32) -> (Stripe, AtomicU32) {
+    pub(super) fn with_buffers(count: u32) -> (Stripe, AtomicU32) {
         let (stripe, hint) = (Stripe::new(count, LockKind::spin()), AtomicU32::new(ROOM));
         let names = Names::new(0, count, 1);
         for _ in 0..count {
@@ -498,7 +506,7 @@ mod tests {
         (stripe, hint)
     }
 
-    fn end(stripe: &Stripe) {
+    pub(super) fn end(stripe: &Stripe) {
         // SAFETY: nobody uses it any more.
         unsafe { stripe.free(HostMemory::global()) };
     }

@@ -411,3 +411,48 @@ fn a_cache_can_be_sent_to_another_thread() {
     assert_shared::<slicepool_core::BufferPool<HostDevice>>();
     assert_shared::<slicepool_core::PooledBuffer<HostDevice>>();
 }
+
+/// Without a word to anybody else, and only there.
+#[test]
+fn what_a_cache_holds_can_be_had_by_itself_down_to_the_least_size() {
+    let world = World::new();
+    let config = classes(&[(64, 4), (PAGE, 4)]).with_pool_min_size(64);
+    let pool = world.pool(config.with_max_thread_cache_capacity(some(4)));
+    let mut cache = pool.cache().unwrap();
+    drop(pool.try_alloc(64).unwrap());
+    assert!(cache.take_cached(64).is_none(), "what is free is not in the cache");
+    let held = [cache.try_alloc(64).unwrap(), cache.try_alloc(PAGE).unwrap()];
+    let places: Vec<_> = held.iter().map(place).collect();
+    held.into_iter().for_each(|buffer| cache.release(buffer));
+    let hits = class(&pool, 64).hits;
+    for size in [0, 63, PAGE + 1, usize::MAX] {
+        assert!(cache.take_cached(size).is_none(), "{size}");
+    }
+    for (size, expected) in [64, PAGE].into_iter().zip(places) {
+        let raw = cache.take_cached(size).unwrap();
+        assert_eq!(((raw.memory, raw.offset), pool.get(id(&raw))), (expected, Ok(raw)));
+        assert!(cache.take_cached(size).is_none(), "it was the only one");
+        assert_eq!(pool.release(id(&raw)), Ok(()));
+    }
+    assert_eq!((class(&pool, 64).hits, pool.check()), (hits + 1, Ok(())));
+}
+
+/// Whoever has to catch up with the pool first has to ask it.
+#[test]
+fn a_cache_that_is_asked_for_buffers_has_nothing_to_give_by_itself() {
+    let world = World::new();
+    let pool = world.pool(classes(&[(64, 1), (PAGE, 4)]).with_max_thread_cache_capacity(some(4)));
+    let mut cache = pool.cache().unwrap();
+    cache.release(pool.try_alloc(PAGE).unwrap());
+    let held = pool.try_alloc(64).unwrap();
+    // No cache has any of the class: none is asked.
+    assert_eq!(pool.try_alloc(64).unwrap_err(), exhausted(64, 1));
+    let raw = cache.take_cached(PAGE).unwrap();
+    cache.release_raw(id(&raw)).unwrap();
+    cache.release(held);
+    assert_eq!(pool.try_alloc(64).unwrap_err(), exhausted_with(64, 1, 1));
+    assert!(cache.take_cached(PAGE).is_none());
+    assert_eq!((cache.len_of(64), cache.len_of(PAGE)), (1, 1));
+    drop(cache.try_alloc(PAGE).unwrap());
+    assert_eq!((cache.len_of(64), free(&pool, 64)), (0, 1));
+}

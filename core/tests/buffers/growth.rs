@@ -4,7 +4,9 @@ use crate::common::devices::{Gate, LedgerDevice};
 use crate::common::lock::sleeping;
 use crate::common::meeting::AtEnd;
 use crate::world::{Pool, World, class, classes, exhausted, id, some, take, until_served};
-use slicepool_core::{BufferPool, BufferPoolConfig, Device, DeviceError, DeviceMemory, Error, HostDevice, PageRequest};
+use slicepool_core::{
+    BufferPool, BufferPoolConfig, Device, DeviceError, DeviceMemory, Error, HostDevice, LockKind, PageRequest,
+};
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex};
@@ -392,4 +394,52 @@ fn a_device_may_use_the_pool_while_untracked_buffers_come_and_go() {
         assert_eq!((buffer.capacity(), knot.statistics().untracked), (size, 1));
     }
     assert_eq!((knot.statistics().untracked, knot.check()), (0, Ok(())));
+}
+
+/// From within a callback a pool cannot go away.
+#[test]
+fn a_pool_whose_device_is_being_called_is_not_idle_and_not_destroyed() {
+    let world = World::without_memory();
+    let knot = Knot::tie(&world, classes(&[(64, 10)]), |pool, call| {
+        assert!(matches!(pool.check_idle(), Err(Error::Busy { .. })));
+        if call == Call::Allocate {
+            // Two caches, and the call that creates the first buffer.
+            let busy = Error::Busy { live: 0, pending: 0, in_use: 0, in_flight: 3 };
+            // SAFETY: it is refused.
+            assert_eq!(unsafe { pool.clone().destroy(true) }.map_err(|(_, error)| error), Err(busy));
+        }
+    });
+    assert_eq!(knot.check_idle(), Ok(()));
+    let caches = [knot.cache().unwrap(), knot.cache().unwrap()];
+    drop(knot.try_alloc(64).unwrap());
+    assert_eq!((knot.calls(), knot.check_idle(), knot.is_closed()), (1, Ok(()), false));
+    drop(caches);
+    knot.close();
+    assert_eq!((knot.calls(), knot.check_idle()), (2, Ok(())));
+}
+
+#[test]
+fn a_call_waits_for_the_slab_of_another_for_as_many_steps_as_it_may() {
+    unsafe extern "C" fn count(steps: *mut std::ffi::c_void, _: u32) {
+        // SAFETY: the test below passes a counter, which outlives the pool.
+        unsafe { &*steps.cast::<AtomicU32>() }.fetch_add(1, Ordering::Relaxed);
+    }
+    for steps in [0, 1, 5] {
+        let (gate, reached, open) = Gate::new();
+        let waited = AtomicU32::new(0);
+        let world = World::over(gate);
+        // SAFETY: the function only counts.
+        let lock = unsafe { LockKind::spin_with((&raw const waited).cast_mut().cast(), count) };
+        let options = world.options().with_lock(lock).with_growth_wait_steps(steps);
+        let pool = BufferPool::with_device(&world.device, classes(&[(SLAB / 2, 2)]), options).unwrap();
+        thread::scope(|scope| {
+            let _open = AtEnd(|| _ = open.send(()));
+            let first = scope.spawn(|| pool.try_alloc(SLAB / 2).map(drop));
+            reached.recv_timeout(Duration::from_secs(60)).unwrap();
+            let refused = Error::Exhausted { size: SLAB as u64 / 2, limit: 2, cached: 0, growths_in_flight: 1 };
+            assert_eq!((pool.try_alloc(SLAB / 2).unwrap_err(), waited.load(Ordering::Relaxed)), (refused, steps));
+            open.send(()).unwrap();
+            assert_eq!(first.join().unwrap(), Ok(()));
+        });
+    }
 }

@@ -255,6 +255,48 @@ fn no_slab_is_larger_than_the_device_s_pages() {
     drop(out);
 }
 
+#[test]
+fn a_buffer_may_be_as_large_as_the_device_s_pages_and_no_larger() {
+    let world = World::without_memory();
+    for (max_page, expected) in [
+        (1 << 16, Ok(1 << 16)),
+        ((1 << 16) - 1, Err(BufferPoolError::Failed(Error::InvalidArgument { field: c"size", value: 1 << 16 }))),
+    ] {
+        let mut memory = MEMORY;
+        memory.max_page = max_page;
+        let options = world.options().with_memory_type(memory);
+        let pool = BufferPool::with_device(&world.device, classes(&[(1 << 16, 2)]), options);
+        assert_eq!(pool.map(|pool| pool.try_alloc(1 << 16).unwrap().capacity()), expected);
+    }
+}
+
+/// The pool of slabs counts in granules, and has as many as fit in 32 bits.
+#[cfg(target_pointer_width = "64")]
+#[test]
+fn what_is_too_large_for_the_pool_of_slabs_has_another_one() {
+    const SLABS: u32 = 0;
+    let ledger = LedgerDevice::new();
+    let asked = Mutex::new(Vec::new());
+    let device = crate::common::devices::ScriptedDevice {
+        allocate: |request: &PageRequest| {
+            asked.lock().unwrap().push((request.size, request.pool == SLABS));
+            ledger.allocate(request)
+        },
+        deallocate: |memory: &DeviceMemory| ledger.deallocate(memory),
+    };
+    let world = World::over(&device);
+    // Granules of four bytes, with which the class fits.
+    let pool = world.pool(classes(&[(1 << 33, 1)]));
+    let _all = pool.try_alloc(1 << 33).unwrap();
+    let most = u64::from(u32::MAX) * 4;
+    for size in [4, most - 4, most, most + 4, 2 * most] {
+        drop(pool.alloc(size as usize).unwrap());
+        let (page, is_of_slabs) = asked.lock().unwrap().pop().unwrap();
+        assert!(page == size || (page > size && !is_of_slabs));
+        assert_eq!(is_of_slabs, size <= most, "{size}");
+    }
+}
+
 /// The ceiling.
 #[test]
 fn without_untracked_buffers_the_device_never_gives_more_than_the_configuration_says() {

@@ -1,5 +1,6 @@
 //! The freelist: what is in its stripes, and how buffers come to lie there.
 
+use crate::common::meeting::Meeting;
 use crate::common::random::Random;
 use crate::world::{World, class, classes, exhausted, free, limit, place, rounds, some, stripes, take, take_from};
 use std::collections::HashSet;
@@ -194,4 +195,23 @@ fn buffers_beyond_the_first_word_of_the_topmost_level_are_found() {
     out.into_iter().for_each(|buffer| cache.release(buffer));
     cache.flush();
     assert_eq!((free(&pool, 64), pool.check()), (count, Ok(())));
+}
+
+/// Each where its stack says: that all say the same is as good as impossible.
+#[cfg_attr(miri, ignore = "stacks are wherever Miri puts them")]
+#[test]
+fn threads_without_a_cache_begin_in_different_stripes() {
+    let world = World::new();
+    let pool = world.busy_pool(classes(&[(64, 1024)]).with_parallelism(some(16)).with_thread_cache_disabled());
+    let all_have_one = Meeting::of(16);
+    std::thread::scope(|scope| {
+        for _ in 0..16 {
+            scope.spawn(|| {
+                let _buffer = pool.try_alloc(64).unwrap();
+                all_have_one.wait();
+            });
+        }
+    });
+    let used = stripes(&pool, 0).into_iter().filter(|&free| free != 0).count();
+    assert!(used >= 2, "all begin in one");
 }

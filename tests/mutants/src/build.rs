@@ -23,6 +23,8 @@ pub(crate) struct Program {
 /// Where and why the compiler refused something.
 pub(crate) struct Refusal {
     pub(crate) message: String,
+    /// Such as `E0308`.
+    pub(crate) code: String,
     /// Below the root of the copy.
     pub(crate) file: String,
     pub(crate) byte: usize,
@@ -90,6 +92,7 @@ fn refusal(message: &Value) -> Option<Refusal> {
     let span = spans.iter().find(|span| span["is_primary"] == true)?;
     Some(Refusal {
         message: message["message"].as_str()?.to_owned(),
+        code: message["code"]["code"].as_str().unwrap_or_default().to_owned(),
         file: span["file_name"].as_str()?.to_owned(),
         byte: span["byte_start"].as_u64()? as usize,
     })

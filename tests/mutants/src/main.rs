@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use build::{Program, Refusal, Tests, Tree};
-use list::Mutant;
+use list::{Genre, Mutant};
 use run::{Ending, run};
 
 /// The environment variable that says which change is on.
@@ -33,6 +33,11 @@ const SWITCH: &str = "SLICEPOOL_MUTANT";
 const ROOT: &str = "core/src/lib.rs";
 /// What precedes the number of a change, in what is woven.
 const IS: &str = "crate :: mutant :: is (";
+
+/// Values of another type, of types that have no such value, and of types that are not there.
+const WRONG_TYPE: [&str; 9] = ["E0308", "E0277", "E0599", "E0425", "E0432", "E0433", "E0423", "E0061", "E0107"];
+/// Marks them among what was refused the last time.
+const UNVIABLE: &str = "unviable ";
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -93,6 +98,10 @@ fn main() -> Result<(), Failure> {
     let alone: Vec<_> = mutants.iter().filter(|m| is_alone(&m.number) && !known.contains_key(&m.key)).collect();
     let tree = Tree::copy(&repository, folder.join("alone"), folder.join("alone-target"))?;
     for mutant in &alone {
+        if woven.unviable.contains(&mutant.number) {
+            note(mutant, "unviable", "");
+            continue;
+        }
         let source = fs::read_to_string(repository.join(&mutant.file))?;
         tree.write(&mutant.file, &replaced(&source, mutant))?;
         let (outcome, by) = match tree.build(&tests)? {
@@ -175,6 +184,8 @@ fn replaced(source: &str, mutant: &Mutant) -> String {
 struct Woven {
     programs: Vec<Program>,
     numbers: BTreeSet<usize>,
+    /// Those that the compiler cannot accept however they are written.
+    unviable: BTreeSet<usize>,
     /// Those of them that do nothing in what the compiler works out.
     constant: BTreeSet<usize>,
     core: PathBuf,
@@ -192,9 +203,14 @@ impl Woven {
         // What was found the last time is right for most of it this time.
         let notes = folder.join("refused.txt");
         let known = fs::read_to_string(&notes).unwrap_or_default();
-        let known: BTreeSet<&str> = known.lines().collect();
-        let mut refused: BTreeSet<usize> =
-            mutants.iter().filter(|m| known.contains(&*m.key)).map(|m| m.number).collect();
+        let (known, unviable): (BTreeSet<&str>, BTreeSet<&str>) = (
+            known.lines().map(|line| line.strip_prefix(UNVIABLE).unwrap_or(line)).collect(),
+            known.lines().filter_map(|line| line.strip_prefix(UNVIABLE)).collect(),
+        );
+        let numbers_of = |keys: &BTreeSet<&str>| -> BTreeSet<usize> {
+            mutants.iter().filter(|m| keys.contains(&*m.key)).map(|m| m.number).collect()
+        };
+        let (mut refused, mut unviable) = (numbers_of(&known), numbers_of(&unviable));
         loop {
             let (mut texts, mut numbers, mut constant) = (HashMap::new(), BTreeSet::new(), BTreeSet::new());
             for (file, mutants) in &files {
@@ -210,10 +226,15 @@ impl Woven {
                 numbers.extend(woven.numbers);
                 constant.extend(woven.constant);
             }
-            let names = mutants.iter().filter(|m| refused.contains(&m.number)).map(|m| format!("{}\n", m.key));
+            let names = mutants.iter().filter(|m| refused.contains(&m.number)).map(|m| {
+                let mark = if unviable.contains(&m.number) { UNVIABLE } else { "" };
+                format!("{mark}{}\n", m.key)
+            });
             fs::write(&notes, names.collect::<String>())?;
             let refusals = match tree.build(tests)? {
-                Ok(programs) => return Ok(Self { programs, numbers, constant, core: tree.root.join("core") }),
+                Ok(programs) => {
+                    return Ok(Self { programs, numbers, constant, unviable, core: tree.root.join("core") });
+                }
                 Err(refusals) => refusals,
             };
             let known = refused.len();
@@ -225,6 +246,11 @@ impl Woven {
                 };
                 if let Some(number) = texts.get(&file).and_then(|text| blamed(text, refusal)) {
                     refused.insert(number);
+                    // What a function cannot return here it cannot return as all that it does, either.
+                    let returns = mutants.iter().any(|m| m.number == number && m.genre == Genre::FnValue);
+                    if returns && WRONG_TYPE.contains(&&*refusal.code) {
+                        unviable.insert(number);
+                    }
                 }
             }
             println!("{} refused", refused.len());
