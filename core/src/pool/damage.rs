@@ -92,6 +92,16 @@ fn a_page_whose_edge_is_another_or_that_is_idle_and_is_not_said_to_be_is_noticed
                 next = pool.pages.page_from(index + 1);
             }
             assert!(pages.len() > 4);
+            for &(index, edge) in &pages {
+                let is_idle = pool.pages[index].is_idle();
+                let turn = |pool: &mut Pool, is_idle| match is_idle {
+                    true => pool.pages.set_idle(index, 0),
+                    false => _ = pool.pages.set_busy(index, edge),
+                };
+                turn(pool, !is_idle);
+                assert!(pool.check().is_err());
+                turn(pool, is_idle);
+            }
             for (index, _) in &pages {
                 let edges = pages.iter().map(|&(_, edge)| edge);
                 noticed(pool, "edge", |pool| &pool.pages[*index].edge, edges);

@@ -369,6 +369,35 @@ mod tests {
         assert_eq!(pages.index.take(&pages.slicer, 7), slots[1]);
     }
 
+    #[test]
+    fn a_free_page_with_a_wrong_size_link_or_kind_is_noticed() {
+        let mut pages = Pages::new();
+        let slots: Vec<_> = [5, 7, 5, 5, 9, 7].into_iter().map(|size| pages.add(size)).collect();
+        slots.iter().for_each(|&slot| pages.free(slot));
+        let check = |free| pages.index.check(&pages.slicer, free);
+        assert_eq!(check(6), Ok(()));
+        assert!(check(5).is_err() && check(7).is_err());
+        for &slot in &slots {
+            let node = pages.slicer.node(slot);
+            let links = || [0].into_iter().chain(slots.iter().copied());
+            let damage = |field: &Cell<u32>, values: &mut dyn Iterator<Item = u32>| {
+                let before = field.get();
+                for value in values.filter(|&value| value != before) {
+                    field.set(value);
+                    assert!(check(6).is_err(), "{slot}: {before} to {value}");
+                    field.set(before);
+                }
+            };
+            damage(&node.size, &mut (1..10));
+            damage(&node.prev, &mut links());
+            damage(&node.next, &mut links());
+            node.set_kind(Kind::Live);
+            assert!(check(6).is_err(), "{slot}");
+            node.set_kind(Kind::Hole);
+        }
+        assert_eq!(check(6), Ok(()));
+    }
+
     #[cfg_attr(not(feature = "complete"), ignore = "needs a complete build")]
     #[test]
     fn chains_stay_short_while_the_table_grows_whatever_the_sizes_have_in_common() {

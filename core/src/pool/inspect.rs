@@ -115,7 +115,7 @@ impl Pool {
             }
             next = self.pages.page_from(index + 1);
         }
-        let holds_nothing = |page: &&Page| match self.rules.cuts() {
+        let holds_nothing = |page: &Page| match self.rules.cuts() {
             true => self.slicer.page_is_empty(page.edge()),
             false => self.slicer.node(page.edge()).is_free(),
         };
@@ -128,9 +128,7 @@ impl Pool {
             }
         }
         self.pages.check()?;
-        if self.pages.in_slicer().filter(holds_nothing).any(|page| !page.is_idle())
-            || self.pages.in_slicer().filter(holds_nothing).count() != self.pages.idle_count() as usize
-        {
+        if self.pages.in_slicer().any(|page| holds_nothing(page) != page.is_idle()) {
             return Err("the idle pages are not those that hold nothing");
         }
         let (mut in_use, mut padding) = (0, 0);

@@ -206,6 +206,17 @@ fn of_holes_of_the_class_of_the_worst_case_the_second_is_looked_at_too() {
     assert!(slicer.fits_at_once(138, 0));
 }
 
+#[test]
+fn of_a_class_whose_first_hole_is_too_small_the_second_serves() {
+    let mut slicer = Slicer::try_new(HostMemory::global(), 1000, PageKind::Equal, 7).unwrap();
+    provide_nodes(&mut slicer);
+    slicer.add_page(0, 1000);
+    with_holes(0, &mut slicer, &[(1, 64), (100, 65)]);
+    assert!(slicer.fits_at_once(65, 0) && !slicer.fits_at_once(66, 0));
+    assert_eq!(place(&mut slicer, 65, 0), Some((0, 100)));
+    assert!(!slicer.fits_at_once(65, 0) && slicer.fits_at_once(64, 0));
+}
+
 /// What every hole of a size would hold is beyond the largest size there is: no hole is left out.
 #[test]
 fn half_of_the_largest_page_at_a_multiple_of_that_is_found() {
