@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn a_thread_stays_where_it_is_and_others_are_elsewhere() {
         let stack = 0x7F12_3456_0000;
-        assert!((0..1 << 16).all(|depth| home_of(stack + depth) == home_of(stack)));
+        assert!([1, 64, 0xFFF, 0xFFFF].into_iter().all(|depth| home_of(stack + depth) == home_of(stack)));
         // Sixteen stacks of 2 MiB, or of 8 MiB, with pages between them, and as many stripes.
         for distance in [0x20_1000, 0x80_1000] {
             let used = (0..16).fold(0u32, |used, thread| used | 1 << (home_of(stack + thread * distance) % 16));

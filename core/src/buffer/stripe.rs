@@ -448,9 +448,9 @@ impl Stripe {
             // Whether each bit of a level says whether its word of the level below is not 0, and no others are set.
             let sums_up = |level: usize, below: usize, words: usize| {
                 (0..words.div_ceil(64)).all(|index| {
-                    let there = (words - 64 * index).min(64);
                     let bit = |bit: usize| u64::from(word(below + 64 * index + bit) != 0) << bit;
-                    word(level + index) == (0..there).map(bit).sum()
+                    // As many as there are, or a multiple of 64.
+                    word(level + index) == (0..words.min(64)).map(bit).sum()
                 })
             };
             let summaries = above(leaves);

@@ -115,22 +115,6 @@ fn a_handle_of_another_pool_is_foreign() {
     }
 }
 
-/// Whatever their number of classes, and one after the other.
-#[test]
-fn handles_of_pools_that_are_made_alike_are_all_different() {
-    let world = World::new();
-    for sizes in [&[(64, 1)][..], &[(64, 1), (128, 1)]] {
-        let pools: Vec<_> = (0..10).map(|_| world.pool(classes(sizes))).collect();
-        let ids: Vec<_> = pools.iter().map(|pool| id(&pool.take(64, false, false).unwrap())).collect();
-        for (owner, pool) in pools.iter().enumerate() {
-            for (of, &handle) in ids.iter().enumerate() {
-                assert_eq!(pool.get(handle).is_ok(), owner == of, "{owner} {of}");
-            }
-        }
-        pools.iter().zip(ids).for_each(|(pool, handle)| pool.release(handle).unwrap());
-    }
-}
-
 #[test]
 fn forged_handles_are_refused_and_nothing_changes() {
     let world = World::new();
