@@ -236,3 +236,26 @@ fn a_hole_or_an_idle_page_that_is_in_no_list_is_noticed() {
         busy.check().unwrap();
     }
 }
+
+#[cfg_attr(not(feature = "complete"), ignore = "needs a complete build")]
+#[test]
+fn a_list_with_what_does_not_belong_there_is_noticed() {
+    let mut busy = Busy::new(PageKind::Unequal);
+    let none = &busy.slicer.nodes[0];
+    for link in [&none.link_a, &none.link_b] {
+        link.set(32);
+        assert_eq!(busy.check(), Err("node 0 is in a list"));
+        link.set(0);
+        busy.check().unwrap();
+    }
+    for slot in busy.slots() {
+        let node = &busy.slicer.nodes[slot];
+        if node.is_slice() {
+            busy.slicer.bins.link(&busy.slicer.nodes, slot, node);
+            assert_eq!(busy.check(), Err("a list holds what does not belong to its class"));
+            let node = &busy.slicer.nodes[slot];
+            busy.slicer.bins.unlink(&busy.slicer.nodes, slot, node);
+            busy.check().unwrap();
+        }
+    }
+}
