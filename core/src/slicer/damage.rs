@@ -259,3 +259,25 @@ fn a_list_with_what_does_not_belong_there_is_noticed() {
         }
     }
 }
+
+#[cfg_attr(not(feature = "complete"), ignore = "needs a complete build")]
+#[test]
+fn a_point_of_a_slice_that_does_not_wait_and_two_timelines_of_one_number_are_noticed() {
+    let busy = Busy::new(PageKind::Equal);
+    let nodes = &busy.slicer.nodes;
+    let (mut points, mut others) = (0, 0);
+    for (slot, node) in nodes.iter() {
+        if node.is(Kind::Wait) {
+            let idle = busy.slots().into_iter().filter(|&slot| !nodes[slot].is_pending()).chain([0]);
+            busy.damage("slice", slot, &node.offset, idle);
+            points += 1;
+        }
+        // Every number leads to the first timeline, so that only another's shows.
+        if node.is(Kind::Timeline) && slot != busy.slicer.timelines {
+            let first = busy.slicer.timelines;
+            busy.damage("number", first, &nodes[first].offset, [node.offset.get()]);
+            others += 1;
+        }
+    }
+    assert!(points > 1 && others > 1);
+}
