@@ -13,6 +13,13 @@ pub(crate) struct Tests {
     pub(crate) programs: Vec<String>,
 }
 
+impl Tests {
+    /// What is for cargo.
+    pub(crate) fn options(&self) -> Vec<String> {
+        self.programs.iter().filter(|program| program.starts_with('-')).cloned().collect()
+    }
+}
+
 /// A test program that was built.
 #[derive(Clone)]
 pub(crate) struct Program {
