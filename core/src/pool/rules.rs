@@ -396,3 +396,27 @@ impl Rules {
         options
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_only_a_complete_build_has_is_refused_in_others_one_by_one() {
+        let plain = || PoolOptions::sliced_pages(4096, 4096, None).with_near_page(NearPage::Never);
+        let made = |options: PoolOptions, margin| Rules::try_new(&options, &MemoryType::default(), margin).map(|_| ());
+        let expected = if COMPLETE { Ok(()) } else { Err(Error::NotSupported { what: c"pools" }) };
+        assert_eq!(made(plain(), 0), Ok(()));
+        assert_eq!(made(plain().with_near_page(NearPage::WhenUncapped), 0), Ok(()));
+        for options in [
+            plain().with_kinds(PoolKinds::Linear),
+            plain().with_kinds(PoolKinds::Optimal),
+            plain().with_dealloc_period(Some(10)),
+            plain().with_min_pages(1),
+            plain().with_near_page(NearPage::Always),
+        ] {
+            assert_eq!(made(options, 0), expected);
+        }
+        assert_eq!(made(plain(), 1), expected);
+    }
+}
