@@ -149,3 +149,20 @@ const fn smaller(a: u64, b: u64) -> u64 {
 const fn larger(a: u64, b: u64) -> u64 {
     if a > b { a } else { b }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_double_up_to_the_largest_also_where_numbers_end() {
+        assert_eq!([0, 1, 2, 3, 4, 99].map(|count| block_size(3, 25, count)), [3, 6, 12, 24, 25, 25]);
+        // 128 times as much is the most.
+        assert_eq!([7, 8].map(|count| block_size(1, 1000, count)), [128, 128]);
+        // What would lose its top bits is the largest.
+        let (large, most) = (3 << 61, u64::MAX - 7);
+        assert_eq!([0, 1, 2, 7].map(|count| block_size(large, most, count)), [large, 3 << 62, most, most]);
+        assert_eq!([2, 3].map(|count| block_size(1 << 61, most, count)), [1 << 63, most]);
+        assert_eq!(block_size(u64::MAX >> 7, u64::MAX, 7), u64::MAX - 127);
+    }
+}
