@@ -160,7 +160,7 @@ fn find_unsafe_code(folder: &Path, found: &mut BTreeSet<String>) {
         let name = path.file_name().expect("an entry has a name").to_string_lossy().into_owned();
         if path.is_dir() {
             find_unsafe_code(&path, found);
-        } else if name.ends_with(".rs") && name != "tests.rs" && name != "models.rs" {
+        } else if name.ends_with(".rs") && !["tests.rs", "models.rs", "damage.rs"].contains(&&*name) {
             let text = fs::read_to_string(&path).expect("sources are text");
             if has_unsafe_code(&text) {
                 let path = path.strip_prefix(root()).expect("it is in the repository");
