@@ -82,7 +82,7 @@ impl Slicer {
         if node.is_pending() && self.is_whole() { 0 } else { node.offset.get() }
     }
 
-    /// Takes a slice out of use that is not free yet. Its handle is stale from now on.
+    /// Takes a slice out of use that is not free yet, and waits for nothing yet. Its handle is stale from now on.
     pub(crate) fn begin_pending(&mut self, slot: u32) {
         let node = &self.nodes[slot];
         debug_assert!(node.is_slice());
@@ -93,6 +93,7 @@ impl Slicer {
         self.pending += 1;
         self.pending_granules += u64::from(node.size.get());
         node.change_kind(Kind::Pending);
+        self.set_waits(slot, 0);
     }
 
     /// A pending slice that waits for nothing is about to be freed: it is as one that a batch has claimed.
@@ -131,7 +132,8 @@ impl Slicer {
         node.state.set(node.state.get() | flags);
     }
 
-    /// The slice waits for this many points, each with a node of its own: itself it is in no queue.
+    /// The slice waits for this many points, each with a node of its own: itself it is in no queue. With 0 it is on its
+    /// way to one, or being overwritten.
     pub(crate) fn set_waits(&mut self, slot: u32, count: u32) {
         self.nodes[slot].link_a.set(count);
         self.nodes[slot].link_b.set(0);
@@ -212,6 +214,7 @@ impl Slicer {
         let last = &self.nodes[self.last_scrub];
         let first = last.link_b.get();
         last.link_b.set(self.nodes[first].link_b.get());
+        self.set_waits(first, 0);
         Some(first)
     }
 
@@ -505,6 +508,31 @@ mod tests {
             let deepest = (0..2000).map(|number| depth(number << shift)).max();
             assert!(deepest <= Some(31), "{deepest:?} for {shift}");
         }
+    }
+
+    /// Callbacks that overwrite a slice may have the books checked.
+    #[test]
+    fn a_slice_on_its_way_from_one_queue_to_the_next_is_in_none() {
+        let mut slicer = slicer(64);
+        slicer.add_page(0, 1000);
+        let slots: Vec<u32> = (0..3).map(|_| slicer.allocate(10, 0)).collect();
+        let timeline = slicer.need_timeline(1);
+        for &slot in &slots {
+            // As it is while it is live: whatever these are for then.
+            slicer.nodes[slot].link_a.set(7);
+            slicer.nodes[slot].link_b.set(32);
+            slicer.begin_pending(slot);
+            assert_eq!(slicer.check_timelines(), Ok(1));
+            slicer.enqueue(timeline, slot, 5, false);
+            assert_eq!(slicer.take_due(timeline, 5), Due::Slice(slot));
+            slicer.enqueue_first_scrub(slot);
+            assert_eq!(slicer.check_timelines(), Ok(1));
+        }
+        for &slot in &slots {
+            assert_eq!(slicer.take_scrub(), Some(slot));
+            assert_eq!(slicer.check_timelines(), Ok(1));
+        }
+        assert_eq!(slicer.take_scrub(), None);
     }
 
     #[test]
