@@ -11,6 +11,12 @@ use core::cell::Cell;
 use core::fmt::Debug;
 use std::vec::Vec;
 
+/// Pools of every make, those that cut with pages of `page_size` bytes.
+fn kinds(page_size: u64) -> [PoolOptions; 3] {
+    let sliced = PoolOptions::sliced_pages(page_size, page_size, None);
+    [sliced, PoolOptions::exclusive_pages(1 << 16), PoolOptions::direct(None)]
+}
+
 /// An allocator whose pool has pages that are full, waiting and free, of several sizes, some of them equal.
 fn busy(options: PoolOptions) -> Allocator<HostDevice> {
     let allocator = Allocator::try_new(HostDevice::new(), &[options], AllocatorOptions::default()).unwrap();
@@ -47,12 +53,7 @@ fn noticed<T: Copy + PartialEq + Debug>(
 #[cfg_attr(not(feature = "complete"), ignore = "needs a complete build")]
 #[test]
 fn a_wrong_sum_of_a_pool_is_noticed() {
-    let kinds = [
-        PoolOptions::sliced_pages(1 << 16, 1 << 16, None),
-        PoolOptions::exclusive_pages(1 << 16),
-        PoolOptions::direct(None),
-    ];
-    for options in kinds {
+    for options in kinds(1 << 16) {
         let allocator = busy(options);
         allocator.with_pool(0, |pool| {
             for by in [1, u64::MAX] {
@@ -77,12 +78,7 @@ fn a_wrong_sum_of_a_pool_is_noticed() {
 #[cfg_attr(not(feature = "complete"), ignore = "needs a complete build")]
 #[test]
 fn a_page_whose_edge_is_another_or_that_is_idle_and_is_not_said_to_be_is_noticed() {
-    let kinds = [
-        PoolOptions::sliced_pages(1 << 14, 1 << 14, None),
-        PoolOptions::exclusive_pages(1 << 16),
-        PoolOptions::direct(None),
-    ];
-    for options in kinds {
+    for options in kinds(1 << 14) {
         let allocator = busy(options);
         allocator.with_pool(0, |pool| {
             let mut pages = Vec::new();

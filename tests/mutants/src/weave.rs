@@ -1,11 +1,11 @@
 //! Writes many changes into one source file, each behind a switch that is looked at when the program runs.
 //!
-//! `a + b` becomes `match (a, b) { (l, r) => match crate::mutant::at(7, 2) { 0 => l - r, 1 => l * r, _ => l + r } }`: the
+//! `a + b` becomes `match (a, b) { (l, r) => match crate::mutant::at(7, 8) { 7 => l - r, 8 => l * r, _ => l + r } }`: the
 //! switch says which of the changes 7 and 8 is on, if one of them is.
 
 use std::collections::{BTreeSet, HashMap};
 
-use proc_macro2::{LineColumn, Span, TokenStream};
+use proc_macro2::{LineColumn, TokenStream};
 use quote::{ToTokens, quote};
 use syn::spanned::Spanned;
 use syn::visit_mut::{self, VisitMut};
@@ -64,7 +64,7 @@ impl<'a> Weaver<'a> {
         quote!(match crate::mutant::at(#first, #last) { #(#arms)* _ => #otherwise })
     }
 
-    /// The changes to what a function returns, before everything that it does. `first` is where its body begins.
+    /// The changes to what a function returns, before everything that it does.
     fn function(&mut self, signature: &Signature, block: &mut Block) {
         let Some(first) = block.stmts.first().map(|statement| statement.span().start()) else { return };
         let outside = std::mem::replace(&mut self.in_constant, signature.constness.is_some());
@@ -119,10 +119,6 @@ fn is_assignment(op: &BinOp) -> bool {
     op.to_token_stream().to_string().ends_with('=')
 }
 
-fn start(span: Span) -> LineColumn {
-    span.start()
-}
-
 impl VisitMut for Weaver<'_> {
     // What is worked out by the compiler cannot look at a switch.
     fn visit_item_const_mut(&mut self, _: &mut syn::ItemConst) {}
@@ -151,9 +147,9 @@ impl VisitMut for Weaver<'_> {
     }
 
     fn visit_arm_mut(&mut self, arm: &mut syn::Arm) {
-        let gone = self.take(Genre::MatchArm, start(arm.span()));
+        let gone = self.take(Genre::MatchArm, arm.span().start());
         let guards = match &arm.guard {
-            Some((_, guard)) => self.take(Genre::MatchArmGuard, start(guard.span())),
+            Some((_, guard)) => self.take(Genre::MatchArmGuard, guard.span().start()),
             None => Vec::new(),
         };
         visit_mut::visit_arm_mut(self, arm);
@@ -183,7 +179,7 @@ impl VisitMut for Weaver<'_> {
     fn visit_expr_mut(&mut self, expr: &mut Expr) {
         match expr {
             Expr::Binary(binary) => {
-                let mutants = self.take(Genre::BinaryOperator, start(binary.op.span()));
+                let mutants = self.take(Genre::BinaryOperator, binary.op.span().start());
                 visit_mut::visit_expr_binary_mut(self, binary);
                 if let Some(new) = (!mutants.is_empty())
                     .then(|| self.binary(&binary.left, &binary.op, &binary.right, &mutants))
@@ -193,7 +189,7 @@ impl VisitMut for Weaver<'_> {
                 }
             }
             Expr::Unary(unary) => {
-                let mutants = self.take(Genre::UnaryOperator, start(unary.op.span()));
+                let mutants = self.take(Genre::UnaryOperator, unary.op.span().start());
                 visit_mut::visit_expr_unary_mut(self, unary);
                 if let [mutant] = mutants[..] {
                     let (op, operand) = (&unary.op, &unary.expr);
@@ -205,7 +201,7 @@ impl VisitMut for Weaver<'_> {
                 let fields: Vec<_> = structure
                     .fields
                     .iter()
-                    .map(|f| start(f.span()))
+                    .map(|f| f.span().start())
                     .map(|at| self.take(Genre::StructField, at))
                     .collect();
                 visit_mut::visit_expr_struct_mut(self, structure);

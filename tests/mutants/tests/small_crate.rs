@@ -146,5 +146,16 @@ fn every_kind_of_change_is_tried_and_what_no_test_notices_is_named() {
         again.contains("\n0 tried") && again.contains("18 changes; not noticed: 1 that need not be, 2 others"),
         "{again}"
     );
+
+    // A part has the names it has in the whole.
+    let mut part = Command::new(env!("CARGO_BIN_EXE_slicepool-mutants"));
+    part.arg(&repository).arg(folder.join("work")).arg(folder.join("list.json")).arg(folder.join("part.txt"));
+    let output = part.env_remove("CARGO_TARGET_DIR").env("SLICEPOOL_MUTANTS_SHARD", "1/6").output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    let part = fs::read_to_string(folder.join("part.txt")).unwrap();
+    assert_eq!(part.lines().count(), changes.len() / 6, "{part}{said}");
+    for line in part.lines() {
+        assert!(results.contains(line), "{line}, among\n{results}");
+    }
     fs::remove_dir_all(folder).unwrap();
 }
